@@ -1,0 +1,13 @@
+//! wglab: a WireGuard tunnel performance lab.
+//!
+//! The modules stand in the order in which data flows:
+//!
+//! ```text
+//! topology -> plan -> reach -> agents (tunnels, traffic, meters) -> record -> stats -> verdict -> report
+//! packet:  TUN super-packet -> split -> encrypt -> UDP batch   and back:  UDP batch -> decrypt -> coalesce -> TUN
+//! ```
+//!
+//! From [`units`] to [`packet`] everything is pure: no sockets, files, threads, clock or environment.
+//! `tests/architecture.rs` holds the table of who may use whom.
+
+pub mod units;

@@ -1,0 +1,3 @@
+//! The `wglab` binary.
+
+fn main() {}
