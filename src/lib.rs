@@ -10,4 +10,5 @@
 //! From [`units`] to [`packet`] everything is pure: no sockets, files, threads, clock or environment.
 //! `tests/architecture.rs` holds the table of who may use whom.
 
+pub mod cell;
 pub mod units;
