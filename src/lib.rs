@@ -11,4 +11,5 @@
 //! `tests/architecture.rs` holds the table of who may use whom.
 
 pub mod cell;
+pub mod record;
 pub mod units;
