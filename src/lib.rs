@@ -10,6 +10,8 @@
 //! From [`units`] to [`packet`] everything is pure: no sockets, files, threads, clock or environment.
 //! `tests/architecture.rs` holds the table of who may use whom.
 
-pub mod cell;
-pub mod record;
 pub mod units;
+pub mod cell;
+pub mod topology;
+pub mod plan;
+pub mod record;

@@ -1,0 +1,430 @@
+//! What a plan holds. Names refer to names in the same plan; an index counts from 0 in the plan's own list.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Delivery, EngineSpec, Profile, Rate, UnderlayKind};
+use crate::cell::{Cell, Factor, TestKind, ends};
+use crate::units::{Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
+
+/// The version of the plan's form.
+pub const VERSION: u32 = 1;
+
+/// Everything that a run does, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`VERSION`] when it was made.
+    pub version: u32,
+    /// The topology's name.
+    pub name: String,
+    /// The question that the topology answers, if it says.
+    pub question: Option<String>,
+    /// What the order was drawn from.
+    pub seed: u64,
+    /// How long and how often.
+    pub profile: Profile,
+    /// Visits to each arrangement.
+    pub rounds: u32,
+    /// The factor whose levels are compared, if any.
+    pub compare: Option<Factor>,
+    /// The topology's minimum effect, if it names one.
+    pub min_effect: Option<Ratio>,
+    /// The hosts.
+    pub nodes: Vec<NodePlan>,
+    /// The networks.
+    pub underlays: Vec<UnderlayPlan>,
+    /// The engines that some arrangement uses, `raw` among them.
+    pub engines: Vec<EnginePlan>,
+    /// The stacks that some arrangement uses.
+    pub stacks: Vec<StackPlan>,
+    /// The sets of settings that some arrangement uses.
+    pub settings: Vec<SettingsPlan>,
+    /// The tunnels that some arrangement uses.
+    pub tunnels: Vec<TunnelPlan>,
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+    /// What a visit switches to.
+    pub arrangements: Vec<Arrangement>,
+    /// What is measured: each entry is one run per visit.
+    pub tests: Vec<TestPlan>,
+    /// The order.
+    pub visits: Vec<Visit>,
+    /// What it will take, and what it can see.
+    pub forecast: Forecast,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePlan {
+    /// Its name.
+    pub name: String,
+    /// How its agent is reached.
+    pub reach: Reach,
+    /// Where it is attached, in the order of the plan's underlays.
+    pub attachments: Vec<Attachment>,
+}
+
+impl NodePlan {
+    /// The node's attachment to `underlay`.
+    pub fn attachment(&self, underlay: &str) -> Option<&Attachment> {
+        self.attachments.iter().find(|attachment| attachment.underlay == underlay)
+    }
+}
+
+/// How a node's agent is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// The node is made here, out of namespaces.
+    Local {
+        /// The command that starts the agent inside them; this program itself where it is absent.
+        agent: Option<Vec<String>>,
+    },
+    /// The node is a real host, and this command gives a byte pipe to its agent.
+    Command {
+        /// The command and its arguments.
+        argv: Vec<String>,
+    },
+}
+
+/// A node's place on an underlay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The underlay's name.
+    pub underlay: String,
+    /// The node's address on it.
+    pub address: IpAddr,
+    /// The link to make; absent on a real node, whose interface is found by the address.
+    pub link: Option<LinkPlan>,
+}
+
+/// A veth pair between a node and the provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkPlan {
+    /// The node's interface: the underlay's name.
+    pub interface: String,
+    /// The node's address with its prefix.
+    pub address: IpNet,
+    /// The node's next hop for the rest of the underlay; absent where it is bridged.
+    pub gateway: Option<IpAddr>,
+    /// The link's MTU, on both ends.
+    pub mtu: Mtu,
+    /// The provider's end.
+    pub provider_interface: String,
+    /// The provider's address on it; absent where it is a port of the bridge.
+    pub provider_address: Option<IpNet>,
+}
+
+/// A network that outer packets can take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnderlayPlan {
+    /// Its name, and that of the interface of every node made here.
+    pub name: String,
+    /// Its address family.
+    pub family: Family,
+    /// Its MTU. For real nodes this is what the file says or else an assumption: see `mtu_given`.
+    pub mtu: Mtu,
+    /// Whether the file says the MTU.
+    pub mtu_given: bool,
+    /// How the provider joins its nodes.
+    pub kind: UnderlayKind,
+    /// The network whose addresses it uses; absent for real nodes, whose addresses are given one by one.
+    pub network: Option<IpNet>,
+    /// The provider's bridge, where it is bridged by one.
+    pub bridge: Option<String>,
+    /// The most bytes that a run may send over it, if the file limits them.
+    pub budget: Option<Bytes>,
+}
+
+/// What carries traffic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnginePlan {
+    /// Its name.
+    pub name: String,
+    /// What it is, as typed.
+    pub spec: EngineSpec,
+}
+
+/// How the host underneath moves packets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackPlan {
+    /// Its name.
+    pub name: String,
+    /// How packets are delivered; absent: as found, under a real node.
+    pub delivery: Option<Delivery>,
+    /// Receive queues of a node's interface; absent: as found.
+    pub receive_queues: Option<u32>,
+}
+
+/// A named set of guest changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsPlan {
+    /// Its name.
+    pub name: String,
+    /// sysctl names and values.
+    pub sysctl: BTreeMap<String, String>,
+    /// Offload features of the node's interfaces, by ethtool's names (`gro`, `tso`, ...).
+    pub features: BTreeMap<String, bool>,
+    /// The CPUs that receive packet steering spreads to.
+    pub rps_cpus: Option<Vec<u32>>,
+}
+
+/// One WireGuard network: an engine level over one underlay. One device per node and engine, the same interface name and port
+/// on each node. A level that differs per end (`"old>new"`) is a network of its own, where clients run one engine and
+/// servers the other; a node that is both has two devices in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelPlan {
+    /// The engine level: a name, or `"old>new"`.
+    pub engine: String,
+    /// The underlay that its outer packets are pinned to.
+    pub underlay: String,
+    /// The tunnel's MTU, from the underlay's MTU and family.
+    pub mtu: Mtu,
+    /// The network of the inner addresses.
+    pub network: IpNet,
+    /// The devices. A node and an engine name one.
+    pub ends: Vec<TunnelEnd>,
+}
+
+impl TunnelPlan {
+    /// The client's and the server's device for `pair`.
+    pub fn ends(&self, pair: &Pair) -> Option<(&TunnelEnd, &TunnelEnd)> {
+        let (client, server) = ends(&self.engine);
+        let end = |node: &str, engine: &str| self.ends.iter().find(|end| end.node == node && end.engine == engine);
+        Some((end(&pair.client, client)?, end(&pair.server, server)?))
+    }
+}
+
+/// One WireGuard device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelEnd {
+    /// The node that it is on.
+    pub node: String,
+    /// The engine that it is (one end's name, not a level).
+    pub engine: String,
+    /// The interface's name.
+    pub interface: String,
+    /// The outer UDP port.
+    pub listen_port: u16,
+    /// The inner address to set, with its prefix.
+    pub inner: IpNet,
+    /// Routes to add over the interface, where the prefix does not cover the peers.
+    pub routes: Vec<IpNet>,
+    /// Its address outside, on the underlay.
+    pub outer: IpAddr,
+    /// The devices that it talks to.
+    pub peers: Vec<TunnelPeer>,
+}
+
+/// The other device of a tunnel link. Its allowed IP is `inner` alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelPeer {
+    /// The node that it is on.
+    pub node: String,
+    /// Its interface there: with the node, it names whose public key this is.
+    pub interface: String,
+    /// Its inner address.
+    pub inner: IpAddr,
+    /// Its outer address and port.
+    pub endpoint: SocketAddr,
+}
+
+/// A client and a server.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Pair {
+    /// The node that asks, connects and, forward, sends.
+    pub client: String,
+    /// The other one.
+    pub server: String,
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(&format!("{}>{}", self.client, self.server))
+    }
+}
+
+/// What a visit switches to. Engine, stack and settings are levels: `"old>new"` differs per end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Arrangement {
+    /// The pair.
+    pub pair: Pair,
+    /// The underlay's name.
+    pub underlay: String,
+    /// The engine level.
+    pub engine: String,
+    /// The stack level.
+    pub stack: String,
+    /// The settings level; absent: the nodes as they are.
+    pub settings: Option<String>,
+}
+
+/// One run: a kind of traffic with one level of each of its factors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestPlan {
+    /// Its name in the topology: the kind, unless it was given another. The level of [`Factor::Test`].
+    pub name: String,
+    /// The kind of traffic.
+    pub kind: TestKind,
+    /// Which way bulk data goes, where there is any.
+    pub direction: Option<Direction>,
+    /// Parallel streams, where the kind has them.
+    pub streams: Option<u32>,
+    /// The offered rate, where the kind has one.
+    pub rate: Option<Rate>,
+    /// Bytes per datagram, request or echo, where the kind has them.
+    pub payload: Option<Bytes>,
+    /// The congestion control of its TCP sockets.
+    pub congestion_control: Option<String>,
+    /// Traffic before the window, not counted.
+    pub warmup: Span,
+    /// The window.
+    pub duration: Span,
+    /// The latency probe beside a stream.
+    pub probe: Option<PacketRate>,
+}
+
+/// All tests of one arrangement, back to back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visit {
+    /// The round, from 1.
+    pub round: u32,
+    /// The index of the arrangement.
+    pub arrangement: usize,
+    /// The indices of its tests, in order.
+    pub tests: Vec<usize>,
+}
+
+/// What the run will take.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Runs.
+    pub runs: u64,
+    /// From the start to the last line of the report.
+    pub time: Span,
+    /// The most bytes that each underlay carries, at its nominal rate.
+    pub bytes: BTreeMap<String, Bytes>,
+    /// Memory that engines, agents and socket buffers may take together, on the largest host.
+    pub memory: Bytes,
+    /// The smallest change that the run is likely to see, where that can be said before it.
+    pub visible_effect: Option<Ratio>,
+}
+
+impl Plan {
+    /// The cell of one test in one arrangement: the factors of both.
+    pub fn cell(&self, arrangement: &Arrangement, test: &TestPlan) -> Cell {
+        let mut cell = arrangement.cell();
+        let optional = [
+            (Factor::Direction, test.direction.map(|direction| direction.to_string())),
+            (Factor::Streams, test.streams.map(|streams| streams.to_string())),
+            (Factor::Rate, test.rate.map(|rate| rate.to_string())),
+            (Factor::Payload, test.payload.map(|payload| format!("{}B", payload.get()))),
+            (Factor::CongestionControl, test.congestion_control.clone()),
+        ];
+        for (factor, level) in optional {
+            if let Some(level) = level {
+                cell = cell.with(factor, level);
+            }
+        }
+        cell.with(Factor::Test, test.name.as_str())
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&NodePlan> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The underlay of this name.
+    pub fn underlay(&self, name: &str) -> Option<&UnderlayPlan> {
+        self.underlays.iter().find(|underlay| underlay.name == name)
+    }
+
+    /// The engine of this name (one end's, not a level).
+    pub fn engine(&self, name: &str) -> Option<&EnginePlan> {
+        self.engines.iter().find(|engine| engine.name == name)
+    }
+
+    /// The stack of this name (one end's, not a level).
+    pub fn stack(&self, name: &str) -> Option<&StackPlan> {
+        self.stacks.iter().find(|stack| stack.name == name)
+    }
+
+    /// The tunnel of this engine level over `underlay`; none for `raw` and for an interface that something else manages.
+    pub fn tunnel(&self, engine: &str, underlay: &str) -> Option<&TunnelPlan> {
+        self.tunnels.iter().find(|tunnel| tunnel.engine == engine && tunnel.underlay == underlay)
+    }
+
+    /// SHA-256 over the plan's canonical JSON without question and forecast, in hexadecimal: it names the experiment.
+    pub fn hash(&self) -> String {
+        let mut experiment = serde_json::json!(self);
+        if let Some(fields) = experiment.as_object_mut() {
+            fields.remove("question");
+            fields.remove("forecast");
+        }
+        let mut text = String::new();
+        write_canonical(&experiment, &mut text);
+        Sha256::digest(text).iter().fold(String::with_capacity(64), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+}
+
+/// JSON with the keys of every object sorted, whatever features `serde_json` was built with.
+fn write_canonical(value: &serde_json::Value, out: &mut String) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            let sorted: BTreeMap<_, _> = fields.iter().collect();
+            out.push('{');
+            for (index, (key, value)) in sorted.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                out.push_str(&serde_json::Value::from(key.as_str()).to_string());
+                out.push(':');
+                write_canonical(value, out);
+            }
+            out.push('}');
+        }
+        serde_json::Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => out.push_str(&value.to_string()),
+    }
+}
+
+impl Arrangement {
+    /// The factors of the arrangement alone.
+    pub fn cell(&self) -> Cell {
+        let cell = Cell::new()
+            .with(Factor::Pair, self.pair.to_string())
+            .with(Factor::Underlay, self.underlay.as_str())
+            .with(Factor::Engine, self.engine.as_str())
+            .with(Factor::Stack, self.stack.as_str());
+        match &self.settings {
+            Some(settings) => cell.with(Factor::Settings, settings.as_str()),
+            None => cell,
+        }
+    }
+
+    /// The client's and the server's engine.
+    pub fn engines(&self) -> (&str, &str) {
+        ends(&self.engine)
+    }
+
+    /// The client's and the server's stack.
+    pub fn stacks(&self) -> (&str, &str) {
+        ends(&self.stack)
+    }
+}
