@@ -15,3 +15,4 @@ pub mod cell;
 pub mod topology;
 pub mod plan;
 pub mod record;
+pub mod sys;

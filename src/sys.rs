@@ -1,0 +1,9 @@
+//! The kernel: raw system calls and kernel interfaces, each behind safe types that own what they hold.
+//!
+//! This is the only place with `unsafe`. One file wraps one kernel interface and knows nothing of nodes,
+//! plans or tests.
+
+pub mod channel;
+pub mod namespaces;
+pub mod pidfd;
+pub mod spawn;
