@@ -15,4 +15,5 @@ pub mod cell;
 pub mod topology;
 pub mod plan;
 pub mod record;
+pub mod stats;
 pub mod sys;
