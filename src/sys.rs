@@ -4,6 +4,9 @@
 //! plans or tests.
 
 pub mod channel;
+pub mod clock;
 pub mod namespaces;
 pub mod pidfd;
+pub mod socket;
 pub mod spawn;
+pub mod tcp_info;

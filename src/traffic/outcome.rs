@@ -1,0 +1,339 @@
+//! What one end of a test saw. Absent is absent: no field stands for "not measured" with a zero.
+//!
+//! Both ends have an outcome. A rate is computed from the *receiver's*: unique bytes in its window; the sender's
+//! counts are shown beside it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::histogram::Histogram;
+use super::job::Role;
+use crate::units::{BitRate, Bytes, Direction};
+
+/// What one end of a test saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which end.
+    pub role: Role,
+    /// The kind of the job, as topologies spell it.
+    pub kind: String,
+    /// Which way the bulk data went.
+    pub direction: Direction,
+    /// The window that the counts belong to; absent at an end that only answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// Totals within the window.
+    pub counts: Counts,
+    /// The parts of the totals, in the order of the connections or flows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamCounts>,
+    /// Unique bytes received (by a sender: sent) over time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// Times within the window when no stream moved a byte, [`Gap::THRESHOLD_NS`] or longer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+    /// Round trips of requests, connections or pings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// Round trips under load, at the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
+    /// What held, read back from the live sockets.
+    pub conditions: Conditions,
+    /// TCP's own account, per stream.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tcp: Vec<TcpSummary>,
+    /// What a reader must know before trusting the figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cautions: Vec<Caution>,
+}
+
+impl Outcome {
+    /// Unique bytes received over the window: the result of a stream, at its receiver.
+    pub fn received_rate(&self) -> Option<BitRate> {
+        BitRate::mean(Bytes::new(self.counts.received_bytes?), std::time::Duration::from_nanos(self.window?.length_ns))
+    }
+
+    /// Transactions per second in the window: the result of a request test, at its client.
+    pub fn transactions_per_second(&self) -> Option<f64> {
+        let window = self.window?;
+        (window.length_ns > 0)
+            .then(|| self.counts.transactions.map(|count| count as f64 * 1e9 / window.length_ns as f64))
+            .flatten()
+    }
+
+    /// Lost datagrams over sent ones, both of the measured part: at the receiver if the sender's count reached it.
+    pub fn loss_fraction(&self) -> Option<f64> {
+        let sent = self.counts.peer_sent_packets?;
+        (sent > 0).then(|| self.counts.lost_packets.map(|lost| lost as f64 / sent as f64)).flatten()
+    }
+}
+
+/// The measured window, by this end's monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// From the job's start to the first byte (a sender's: to its first send).
+    pub first_byte_after_ns: u64,
+    /// From the first byte to the window's begin: the warm-up that was left out.
+    pub warmup_ns: u64,
+    /// The window's length: what counts are divided by.
+    pub length_ns: u64,
+}
+
+/// Totals of one end within the window.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Payload bytes that the kernel took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_bytes: Option<u64>,
+    /// Payload bytes that arrived, each once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received_bytes: Option<u64>,
+    /// Datagrams that the schedule called for (unpaced: that were tried).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_packets: Option<u64>,
+    /// Datagrams or echo requests that the kernel took, in the measured part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_packets: Option<u64>,
+    /// The sender's count of its measured datagrams, as told to the receiver by the sender at its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_sent_packets: Option<u64>,
+    /// Datagrams that arrived within the window, each once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received_packets: Option<u64>,
+    /// Measured datagrams (or pings) that never arrived; of the sender's count where that reached the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_packets: Option<u64>,
+    /// Datagrams that arrived after one that was sent later (RFC 4737 section 3.3: sequence number below the next
+    /// expected one). Reordered is not lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reordered_packets: Option<u64>,
+    /// Second and further copies of a datagram. Not in `received_packets`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate_packets: Option<u64>,
+    /// Datagrams that came so late that it is no longer known whether they were copies. Not in `received_packets`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_packets: Option<u64>,
+    /// Datagrams that the receiving socket's full buffer dropped (`SO_MEMINFO`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_drops: Option<u64>,
+    /// Requests answered in full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<u64>,
+    /// Requests (or connections) given up after the time-out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<u64>,
+    /// TCP segments sent again (`TCP_INFO`, this end's sending).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmitted_segments: Option<u64>,
+    /// Failed calls by the errno's name (`"ENOBUFS"`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// The part of one stream or flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamCounts {
+    /// Bytes of this stream in the window, in the direction of the bulk data.
+    pub bytes: u64,
+    /// Datagrams, for flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// The drops of this flow's receiving socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_drops: Option<u64>,
+}
+
+/// Bytes over time. The last interval may be shorter than the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// The length of an interval.
+    pub interval_ns: u64,
+    /// The length of the last interval.
+    pub last_interval_ns: u64,
+    /// Bytes per interval, from the window's begin.
+    pub bytes: Vec<u64>,
+}
+
+impl Series {
+    /// The length of an interval in every series.
+    pub const INTERVAL_NS: u64 = 100_000_000;
+}
+
+/// A time without a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// From the window's begin.
+    pub at_ns: u64,
+    /// Its length.
+    pub length_ns: u64,
+}
+
+impl Gap {
+    /// Shorter silences are not reported.
+    pub const THRESHOLD_NS: u64 = 50_000_000;
+}
+
+/// How latencies were sampled: it decides what they mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampling {
+    /// The next request waits for the last answer: a stall is one sample, however long.
+    ClosedLoop,
+    /// Sent on a schedule and counted from the *intended* time: a stall delays every sample that falls into it
+    /// (corrected for coordinated omission).
+    Paced,
+}
+
+/// A distribution of round trips.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How they were sampled.
+    pub sampling: Sampling,
+    /// The samples of the window.
+    pub histogram: Histogram,
+}
+
+/// Round trips of small datagrams beside a stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Probes whose intended time lies in the window.
+    pub sent: u64,
+    /// Those that were answered before the end.
+    pub answered: u64,
+    /// Those that were not.
+    pub lost: u64,
+    /// From the intended time of sending to the answer.
+    pub latency: Latency,
+    /// How late the probes were sent: this end's own part in the latency.
+    pub lateness: Histogram,
+}
+
+/// What held while the test ran, read back from the live sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// This end of the first connection or flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<SocketAddr>,
+    /// The other end of the first connection or flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+    /// The interface that the socket is bound to (`SO_BINDTODEVICE`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_interface: Option<String>,
+    /// The interface that holds the local address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// That interface's MTU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface_mtu: Option<u32>,
+    /// The path MTU that the kernel holds for the connection (`IP_MTU`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u32>,
+    /// TCP's maximum segment size at the window's end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mss: Option<u32>,
+    /// The congestion control of the live socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// The sending buffer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send_buffer: Option<Granted>,
+    /// The receiving buffer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_buffer: Option<Granted>,
+    /// How pings were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icmp_socket: Option<IcmpSocket>,
+}
+
+/// A buffer asked for and granted, in bytes as the kernel counts them (`getsockopt`: with its own overhead, so twice the
+/// payload that was asked for).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// As asked for; absent where the system's default or tuning holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
+    /// As the socket has it at the end of the test.
+    pub granted: u64,
+}
+
+/// How pings were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IcmpSocket {
+    /// An ICMP datagram socket, which needs no privilege but `net.ipv4.ping_group_range`.
+    Datagram,
+    /// A raw socket.
+    Raw,
+}
+
+/// TCP's own account of one connection: at the window's begin and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpSummary {
+    /// At the window's begin; absent where the connection did not live through the warm-up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<crate::sys::tcp_info::TcpInfo>,
+    /// At the window's end.
+    pub end: crate::sys::tcp_info::TcpInfo,
+}
+
+/// What a reader must know before trusting the figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "caution", rename_all = "kebab-case")]
+pub enum Caution {
+    /// A stream was connected but moved nothing in the window.
+    SilentStream {
+        /// Its index, from 0.
+        stream: u16,
+    },
+    /// The sender was not told to end: it stopped by its own clock.
+    SenderEndedAlone,
+    /// The other end closed before the window was over; the counts belong to the shorter window.
+    WindowCutShort {
+        /// What was to be.
+        planned_ns: u64,
+        /// What was measured.
+        measured_ns: u64,
+    },
+    /// The job was stopped from outside.
+    Stopped,
+    /// The sender's own count of its datagrams did not arrive: loss is what the sequence numbers show.
+    SenderCountMissing,
+    /// The sender could not keep its schedule.
+    BehindSchedule {
+        /// Datagrams that the schedule called for.
+        offered_packets: u64,
+        /// Datagrams that were sent.
+        sent_packets: u64,
+    },
+    /// The paced sender was late: its bursts, not the path, shape the traffic.
+    LateSender {
+        /// The lateness that one send call in a hundred exceeded.
+        p99_ns: u64,
+    },
+    /// A buffer smaller than asked for.
+    BufferNotGranted {
+        /// Which.
+        buffer: String,
+        /// As asked for.
+        asked: u64,
+        /// As granted.
+        granted: u64,
+    },
+    /// Connections or packets that did not belong to this job were refused.
+    Strangers {
+        /// How many.
+        count: u64,
+    },
+    /// The ends of a stream's conditions differ between its connections.
+    ConditionsDiffer {
+        /// Which condition.
+        what: String,
+    },
+}
