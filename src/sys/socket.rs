@@ -70,8 +70,7 @@ pub fn receive_drops(socket: &impl AsFd) -> io::Result<u32> {
 /// # Errors
 /// `ENOTCONN` for a socket without a peer, or the error of `getsockopt`.
 pub fn path_mtu(socket: &impl AsFd, is_ipv6: bool) -> io::Result<u32> {
-    let (level, name) =
-        if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
+    let (level, name) = if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
     get_int(socket, level, name).map(|mtu| u32::try_from(mtu).unwrap_or(0))
 }
 

@@ -99,15 +99,14 @@ impl TcpInfo {
     pub fn read(socket: &impl AsFd) -> io::Result<Self> {
         let mut bytes = [0u8; 512];
         let filled = socket::get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
-        Self::parse(filled).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel's tcp_info is too short"))
+        Self::parse(filled)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel's tcp_info is too short"))
     }
 
     /// Reads the kernel's bytes, by the offsets of `struct tcp_info` in Linux 6.12. `None` if shorter than its oldest part.
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let u32_at =
-            |offset: usize| Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
-        let u64_at =
-            |offset: usize| Some(u64::from_ne_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
+        let u32_at = |offset: usize| Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
+        let u64_at = |offset: usize| Some(u64::from_ne_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
         Some(Self {
             rto_us: u32_at(8)?,
             snd_mss: u32_at(16)?,

@@ -212,7 +212,10 @@ fn graver(first: Option<TrafficError>, second: TrafficError) -> TrafficError {
 }
 
 /// Joins `left` with `right`, telling the graver error of both.
-pub(super) fn both<A, B>(left: Result<A, TrafficError>, right: Result<B, TrafficError>) -> Result<(A, B), TrafficError> {
+pub(super) fn both<A, B>(
+    left: Result<A, TrafficError>,
+    right: Result<B, TrafficError>,
+) -> Result<(A, B), TrafficError> {
     match (left, right) {
         (Ok(left), Ok(right)) => Ok((left, right)),
         (Err(left), Err(right)) => Err(graver(Some(left), right)),

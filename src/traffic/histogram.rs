@@ -109,11 +109,8 @@ impl Recorder {
     }
 
     pub(super) fn finish(&self) -> Histogram {
-        let buckets = self
-            .counts
-            .iter_recorded()
-            .map(|step| (step.value_iterated_to(), step.count_at_value()))
-            .collect();
+        let buckets =
+            self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
         Histogram { buckets, min_ns: self.min_ns, max_ns: self.max_ns, sum_ns: self.sum_ns }
     }
 }

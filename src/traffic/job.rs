@@ -149,15 +149,10 @@ impl Job {
         let (counts, datagrams): (Vec<(&str, u64)>, Vec<(&str, Bytes)>) = match &self.kind {
             JobKind::TcpStream { streams, .. } => (vec![("streams", u64::from(*streams))], datagrams.collect()),
             JobKind::UdpStream { payload, flows, rate, .. } => (
-                vec![
-                    ("flows", u64::from(*flows)),
-                    ("a rate in bit/s", rate.map_or(1, BitRate::bits_per_second)),
-                ],
+                vec![("flows", u64::from(*flows)), ("a rate in bit/s", rate.map_or(1, BitRate::bits_per_second))],
                 datagrams.chain([("a datagram", *payload)]).collect(),
             ),
-            JobKind::UdpRr { request, response } => {
-                (vec![], vec![("a request", *request), ("a response", *response)])
-            }
+            JobKind::UdpRr { request, response } => (vec![], vec![("a request", *request), ("a response", *response)]),
             JobKind::TcpRr { request, response } | JobKind::TcpCrr { request, response } => {
                 (vec![("the request's bytes", request.get()), ("the response's bytes", response.get())], vec![])
             }
@@ -175,9 +170,7 @@ impl Job {
             return bad("probes per second must not be zero".to_owned());
         }
         match datagrams.iter().find(|(_, size)| !(DATAGRAM_HEADER..=65_000).contains(&size.get())) {
-            Some((what, size)) => {
-                bad(format!("{what} carries {DATAGRAM_HEADER} to 65000 bytes, not {}", size.get()))
-            }
+            Some((what, size)) => bad(format!("{what} carries {DATAGRAM_HEADER} to 65000 bytes, not {}", size.get())),
             None => Ok(()),
         }
     }

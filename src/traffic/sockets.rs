@@ -9,10 +9,10 @@ use std::time::Duration;
 use nix::sys::socket::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::TrafficError;
 use super::control::{Control, TICK, nanoseconds};
 use super::job::{Buffers, Job};
 use super::outcome::{Caution, Conditions, Granted};
-use super::TrafficError;
 use crate::sys::{clock, socket as sys};
 
 /// A connection that was accepted must say which it is within this time.
@@ -249,11 +249,7 @@ fn congestion_control(socket: &Socket) -> io::Result<String> {
 pub(super) fn verify_congestion_control(job: &Job, socket: &Socket) -> Result<(), TrafficError> {
     let Some(asked) = &job.congestion_control else { return Ok(()) };
     let live = congestion_control(socket).map_err(failed("reading a connection's congestion control"))?;
-    if live == *asked {
-        Ok(())
-    } else {
-        Err(TrafficError::CongestionControlDiffers { asked: asked.clone(), live })
-    }
+    if live == *asked { Ok(()) } else { Err(TrafficError::CongestionControlDiffers { asked: asked.clone(), live }) }
 }
 
 /// Cautions about buffers that are smaller than asked for. The kernel doubles what it is asked (socket(7)).

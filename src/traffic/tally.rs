@@ -17,7 +17,13 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new(bounds: Bounds) -> Self {
         let intervals = (bounds.end_ns - bounds.begin_ns).div_ceil(Series::INTERVAL_NS);
-        Self { bounds, intervals: vec![0; intervals as usize], bytes: 0, last_ns: bounds.begin_ns, silences: Vec::new() }
+        Self {
+            bounds,
+            intervals: vec![0; intervals as usize],
+            bytes: 0,
+            last_ns: bounds.begin_ns,
+            silences: Vec::new(),
+        }
     }
 
     /// `bytes` moved just before `now_ns`. What lies outside the window is left out.

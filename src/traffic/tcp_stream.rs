@@ -24,12 +24,7 @@ const CHUNK: usize = 128 * 1024;
 /// A sender goes on this long after its own window: the receiver's opened later, by the path's delay.
 const GRACE_NS: u64 = 2_000_000_000;
 
-pub(super) fn open(
-    job: &Job,
-    control: &Arc<Control>,
-    streams: u16,
-    buffers: Buffers,
-) -> Result<Opened, TrafficError> {
+pub(super) fn open(job: &Job, control: &Arc<Control>, streams: u16, buffers: Buffers) -> Result<Opened, TrafficError> {
     let mut workers = Vec::with_capacity(usize::from(streams));
     let mut ports = Vec::new();
     let sends = job.sends();
@@ -148,11 +143,7 @@ fn receive(control: &Control, passage: &mut Passage<'_>, index: u16) -> Result<(
                 if passage.moved(control, 0)? {
                     return Ok(());
                 }
-                let what = || match control.window.bounds() {
-                    None => format!("the first byte (stream {index})"),
-                    Some(_) => "the end of the measured window".to_owned(),
-                };
-                control.may_go_on(what)?;
+                control.may_go_on(|| awaited(control, index))?;
             }
             Ok(_) => return closed(control, passage, index),
             Err(error) if sockets::is_end(&error) => return closed(control, passage, index),
@@ -161,12 +152,20 @@ fn receive(control: &Control, passage: &mut Passage<'_>, index: u16) -> Result<(
     }
 }
 
+/// What a receiver waits for.
+fn awaited(control: &Control, index: u16) -> String {
+    match control.window.bounds() {
+        None => format!("the first byte (stream {index})"),
+        Some(_) => "the end of the measured window".to_owned(),
+    }
+}
+
 /// The connection ended: by the end of the window on another stream, by a stop, or too early.
 fn closed(control: &Control, passage: &mut Passage<'_>, index: u16) -> Result<(), TrafficError> {
     if passage.moved(control, 0)? {
         return Ok(());
     }
-    control.may_go_on(|| "the end of the measured window".to_owned())?;
+    control.may_go_on(|| awaited(control, index))?;
     Err(TrafficError::EndedEarly { what: format!("stream {index}"), after: control.elapsed() })
 }
 

@@ -57,8 +57,7 @@ fn tcp_rr() -> JobKind {
 fn a_stream_is_measured_by_its_receiver_in_both_directions() {
     for (direction, family) in [(Direction::Forward, V4), (Direction::Reverse, V6)] {
         let (client, server) = run(&Job { local: family, ..server(streams(3), direction) });
-        let (sender, receiver) =
-            if direction == Direction::Forward { (client, server) } else { (server, client) };
+        let (sender, receiver) = if direction == Direction::Forward { (client, server) } else { (server, client) };
         let received = receiver.counts.received_bytes.unwrap();
         assert!(receiver.counts.sent_bytes.is_none() && sender.counts.received_bytes.is_none());
         assert_eq!(received, receiver.streams.iter().map(|stream| stream.bytes).sum::<u64>());
@@ -97,7 +96,8 @@ fn requests_are_answered_one_at_a_time_and_timed() {
 fn a_client_that_never_starts_is_named_as_what_did_not_arrive() {
     let job = Job { deadline: Duration::from_millis(400), ..server(streams(1), Direction::Forward) };
     let server = prepare(&job).unwrap();
-    let client = prepare(&client(&job, server.ports())).unwrap();
+    let idle = Job { deadline: Duration::from_secs(10), ..client(&job, server.ports()) };
+    let client = prepare(&idle).unwrap();
     let begin = Instant::now();
     let error = server.start().wait().unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(5));
