@@ -10,3 +10,4 @@ pub mod pidfd;
 pub mod socket;
 pub mod spawn;
 pub mod tcp_info;
+pub mod tun;

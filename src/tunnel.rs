@@ -1,0 +1,367 @@
+//! Engines: what carries a pair's traffic, behind one function.
+//!
+//! ```text
+//! up(spec, key) --spawn--> an engine's process  <--UAPI socket-- set, status
+//!                          embedded: this program again (`tunnel`, see [`serve`])
+//!                          a daemon by path: wireguard-go, boringtun-cli, gotatun
+//! ```
+//!
+//! Every engine is a process of its own that runs in the foreground, so that all are started, metered and ended alike.
+//! Private keys reach it through its UAPI socket only. Threads owned here: one `wg-log` per process, which ends with
+//! the process's output.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::sys;
+
+mod client;
+mod diagnosis;
+pub mod embedded;
+mod keys;
+mod process;
+mod spec;
+mod status;
+pub mod uapi;
+
+pub use diagnosis::why_no_handshake;
+pub use embedded::serve::{ServeOptions, serve};
+pub use keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
+pub use spec::{EngineSpec, EngineSpecError, PeerSpec, Pin, TunnelSpec, check_interface_name};
+pub use status::{
+    CountersMean, EngineStatus, HandshakeCounters, Offloads, PeerStatus, ProcessStatus, Status, UdpBuffers,
+};
+
+use process::Process;
+use uapi::{SetDevice, SetPeer, UapiError};
+
+/// How long an engine may take until its socket answers.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What can go wrong with a tunnel.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// The engine cannot be used here.
+    #[error("engine {engine} is not available: {reason}; {remedy}")]
+    Unavailable {
+        /// As the topology names it.
+        engine: String,
+        /// Why not.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A name that no interface can have.
+    #[error("`{name}` cannot name a tunnel: {reason}")]
+    InterfaceName {
+        /// The name.
+        name: String,
+        /// Which rule it breaks.
+        reason: &'static str,
+    },
+    /// Two peers that cannot be told apart, or a peer that is the device itself.
+    #[error("peers of {interface}: {reason}")]
+    Peers {
+        /// The device.
+        interface: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The name is in use.
+    #[error("{what} of tunnel {interface} is in use already; end what uses it, or choose another name")]
+    InUse {
+        /// The device.
+        interface: String,
+        /// Socket or device.
+        what: String,
+    },
+    /// The program could not be started.
+    #[error("cannot start {program}: {source}; check the path and that it may be executed")]
+    Start {
+        /// Its path.
+        program: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The program ended, or never answered.
+    #[error("engine {engine} for {interface} {how}; its last lines:\n{log}")]
+    Died {
+        /// As the topology names it.
+        engine: String,
+        /// The device.
+        interface: String,
+        /// How it ended.
+        how: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// Its socket failed.
+    #[error("cannot {action} {interface} through its UAPI socket: {source}")]
+    Socket {
+        /// What was tried.
+        action: &'static str,
+        /// The device.
+        interface: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// It refused, or answered what is no answer.
+    #[error("cannot {action} {interface}: {source}")]
+    Uapi {
+        /// What was tried.
+        action: &'static str,
+        /// The device.
+        interface: String,
+        /// The reason.
+        source: UapiError,
+    },
+    /// A kernel interface failed.
+    #[error("cannot {action}: {source}{hint}", hint = if hint.is_empty() { String::new() } else { format!("; {hint}") })]
+    System {
+        /// What was tried.
+        action: String,
+        /// The reason.
+        source: std::io::Error,
+        /// The remedy, if one is known.
+        hint: &'static str,
+    },
+    /// Wrong arguments of the hidden `tunnel` command.
+    #[error("tunnel: {0}")]
+    Arguments(String),
+}
+
+/// A tunnel that is up. Dropping it ends its process and waits for it.
+#[derive(Debug)]
+pub struct Tunnel {
+    interface: String,
+    label: String,
+    counters_mean: CountersMean,
+    version: Option<String>,
+    /// `None` where something else runs the device.
+    process: Option<Process>,
+}
+
+/// Brings a tunnel up. The device exists when this returns; addresses, routes and the link's state are the caller's.
+///
+/// # Errors
+/// The engine is not available, did not start, or refused the configuration.
+pub fn up(spec: &TunnelSpec, private_key: &PrivateKey) -> Result<Tunnel, TunnelError> {
+    up_with(spec, private_key, Path::new("/proc/self/exe"))
+}
+
+/// [`up`], where the program that holds the embedded engine is not this process's own (tests, benches).
+///
+/// # Errors
+/// As [`up`].
+pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Result<Tunnel, TunnelError> {
+    let unavailable = |reason: &str, remedy: &str| TunnelError::Unavailable {
+        engine: spec.engine.to_string(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    check_interface_name(&spec.interface)
+        .map_err(|reason| TunnelError::InterfaceName { name: spec.interface.clone(), reason })?;
+    check_peers(spec, private_key)?;
+    let process = match &spec.engine {
+        EngineSpec::Raw => return Err(unavailable("raw has no tunnel", "use the underlay as it is")),
+        EngineSpec::Direct => {
+            return Err(unavailable("this build has no engine without TUN", "use embedded"));
+        }
+        EngineSpec::Kernel => {
+            return Err(unavailable(
+                "this build does not drive the kernel's WireGuard",
+                "bring the interface up yourself and name it: interface:NAME",
+            ));
+        }
+        EngineSpec::Interface { name } => return adopt(name),
+        EngineSpec::Embedded => process::embedded(own, spec)?,
+        EngineSpec::Daemon { path } => process::daemon(path, spec)?,
+    };
+    let mut tunnel = Tunnel {
+        interface: spec.interface.clone(),
+        label: spec.engine.to_string(),
+        counters_mean: process.kind().counters_mean(),
+        version: process.version().map(str::to_owned),
+        process: Some(process),
+    };
+    tunnel.wait_for_socket()?;
+    tunnel.set(&SetDevice {
+        private_key: Some(Some(private_key.clone())),
+        listen_port: Some(spec.listen_port),
+        fwmark: Some(spec.fwmark),
+        replace_peers: true,
+        peers: spec.peers.iter().map(SetPeer::exactly).collect(),
+    })?;
+    if !matches!(spec.engine, EngineSpec::Embedded) {
+        sys::tun::set_mtu(&spec.interface, spec.mtu.get()).map_err(|source| TunnelError::System {
+            action: format!("set the MTU of {} to {}", spec.interface, spec.mtu),
+            source,
+            hint: "",
+        })?;
+    }
+    Ok(tunnel)
+}
+
+/// Takes a device that something else runs, if it answers.
+fn adopt(name: &str) -> Result<Tunnel, TunnelError> {
+    let path = client::socket_path(name);
+    if !path.exists() {
+        return Err(TunnelError::Unavailable {
+            engine: format!("interface:{name}"),
+            reason: format!("{} does not exist, and this build reads no other kind", path.display()),
+            remedy: "use a userspace implementation's interface".to_owned(),
+        });
+    }
+    client::get(name)?;
+    Ok(Tunnel {
+        interface: name.to_owned(),
+        label: format!("interface:{name}"),
+        counters_mean: CountersMean::Unknown,
+        version: None,
+        process: None,
+    })
+}
+
+/// Peers must be distinct, must not be the device itself, and must not share a prefix: the last one would silently own it.
+fn check_peers(spec: &TunnelSpec, private_key: &PrivateKey) -> Result<(), TunnelError> {
+    let wrong = |reason| Err(TunnelError::Peers { interface: spec.interface.clone(), reason });
+    let own = private_key.public();
+    let mut keys = std::collections::BTreeSet::new();
+    let mut prefixes = std::collections::BTreeMap::new();
+    for peer in &spec.peers {
+        if peer.public_key == own {
+            return wrong(format!("{own} is the device's own key"));
+        }
+        if !keys.insert(peer.public_key) {
+            return wrong(format!("{} is named twice", peer.public_key));
+        }
+        for net in &peer.allowed_ips {
+            if let Some(other) = prefixes.insert(net.trunc(), peer.public_key)
+                && other != peer.public_key
+            {
+                return wrong(format!("{net} belongs to both {other} and {}", peer.public_key));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Tunnel {
+    /// The device's name.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// Makes the peers exactly these.
+    ///
+    /// # Errors
+    /// The engine died or refused; a device that something else manages is left alone.
+    pub fn set_peers(&mut self, peers: &[PeerSpec]) -> Result<(), TunnelError> {
+        if self.process.is_none() {
+            return Err(TunnelError::Unavailable {
+                engine: self.label.clone(),
+                reason: "something else manages its peers".to_owned(),
+                remedy: "change them there".to_owned(),
+            });
+        }
+        self.set(&SetDevice {
+            replace_peers: true,
+            peers: peers.iter().map(SetPeer::exactly).collect(),
+            ..SetDevice::default()
+        })
+    }
+
+    /// Reads the tunnel's state.
+    ///
+    /// # Errors
+    /// The engine died (with its last lines) or does not answer.
+    pub fn status(&mut self) -> Result<Status, TunnelError> {
+        self.check_alive()?;
+        let device = self.or_its_death(|tunnel| client::get(&tunnel.interface))?;
+        let extra = match &self.process {
+            Some(process) if process.kind() == process::Kind::Embedded => {
+                Some(self.or_its_death(|tunnel| client::status(&tunnel.interface))?)
+            }
+            _ => None,
+        };
+        let (engine, mut handshakes) = match extra {
+            Some(embedded::Report { engine, handshakes }) => (Some(engine), handshakes),
+            None => (None, std::collections::BTreeMap::new()),
+        };
+        let now = SystemTime::now();
+        let mut peers: Vec<PeerStatus> = device
+            .peers
+            .iter()
+            .map(|peer| PeerStatus {
+                public_key: peer.public_key,
+                endpoint: peer.endpoint,
+                allowed_ips: peer.allowed_ips.clone(),
+                rx_bytes: peer.rx_bytes,
+                tx_bytes: peer.tx_bytes,
+                last_handshake: peer.last_handshake.age(now),
+                keepalive: (peer.keepalive != 0).then(|| Duration::from_secs(u64::from(peer.keepalive))),
+                handshakes: handshakes.remove(&peer.public_key),
+            })
+            .collect();
+        peers.sort_by_key(|peer| peer.public_key);
+        Ok(Status {
+            version: self.version.clone(),
+            listen_port: device.listen_port,
+            fwmark: device.fwmark,
+            peers,
+            counters_mean: self.counters_mean,
+            process: self.process.as_ref().map(Process::usage).transpose()?,
+            engine,
+        })
+    }
+
+    /// Ends the tunnel and waits until its process is gone.
+    pub fn down(mut self) {
+        if let Some(process) = &mut self.process {
+            process.end();
+        }
+    }
+
+    fn set(&mut self, request: &SetDevice) -> Result<(), TunnelError> {
+        self.check_alive()?;
+        self.or_its_death(|tunnel| client::set(&tunnel.interface, request))
+    }
+
+    /// Runs `act`; where it fails because the process is gone, that is the error.
+    fn or_its_death<T>(&mut self, act: impl FnOnce(&Self) -> Result<T, TunnelError>) -> Result<T, TunnelError> {
+        let result = act(self);
+        if result.is_err() {
+            // A process that closes its socket while it dies needs a moment until it can be seen dead.
+            std::thread::sleep(Duration::from_millis(20));
+            self.check_alive()?;
+        }
+        result
+    }
+
+    fn check_alive(&mut self) -> Result<(), TunnelError> {
+        match &mut self.process {
+            Some(process) => process.check_alive(&self.label, &self.interface),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_for_socket(&mut self) -> Result<(), TunnelError> {
+        let begin = std::time::Instant::now();
+        loop {
+            self.check_alive()?;
+            match client::get(&self.interface) {
+                Ok(_) => return Ok(()),
+                Err(error) if begin.elapsed() > START_TIMEOUT => {
+                    return Err(TunnelError::Died {
+                        engine: self.label.clone(),
+                        interface: self.interface.clone(),
+                        how: format!("did not answer within {} s ({error})", START_TIMEOUT.as_secs()),
+                        log: self.process.as_ref().map(Process::last_lines).unwrap_or_default(),
+                    });
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}

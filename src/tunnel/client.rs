@@ -1,0 +1,86 @@
+//! The client's end of a UAPI socket.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::TunnelError;
+use super::embedded::Report;
+use super::uapi::{self, GetDevice, SetDevice, UapiError};
+
+/// Where userspace implementations listen, and where `wg` looks.
+pub(super) const SOCKET_DIR: &str = "/var/run/wireguard";
+
+/// An engine that does not answer within this time hangs.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// 100,000 peers with some prefixes each; more than that is not an answer.
+const ANSWER_LIMIT: usize = 64 << 20;
+
+pub(super) fn socket_path(interface: &str) -> PathBuf {
+    PathBuf::from(SOCKET_DIR).join(format!("{interface}.sock"))
+}
+
+/// Whether something listens at the interface's socket.
+pub(super) fn is_listening(interface: &str) -> bool {
+    UnixStream::connect(socket_path(interface)).is_ok()
+}
+
+pub(super) fn get(interface: &str) -> Result<GetDevice, TunnelError> {
+    const ACTION: &str = "read";
+    let answer = ask(interface, "get=1\n\n", ACTION)?;
+    GetDevice::parse(&answer).map_err(|source| refused(interface, ACTION, source))
+}
+
+pub(super) fn set(interface: &str, request: &SetDevice) -> Result<(), TunnelError> {
+    const ACTION: &str = "configure";
+    let answer = ask(interface, &request.encode(), ACTION)?;
+    uapi::parse_set_answer(&answer).map_err(|source| refused(interface, ACTION, source))
+}
+
+/// The embedded engine's own request: one line of JSON, which no `wg` asks for.
+pub(super) fn status(interface: &str) -> Result<Report, TunnelError> {
+    const ACTION: &str = "read the counters of";
+    let answer = ask(interface, "status=1\n\n", ACTION)?;
+    let json = answer.lines().next().unwrap_or_default();
+    serde_json::from_str(json).map_err(|error| TunnelError::Socket {
+        action: ACTION,
+        interface: interface.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidData, error),
+    })
+}
+
+fn refused(interface: &str, action: &'static str, source: UapiError) -> TunnelError {
+    TunnelError::Uapi { action, interface: interface.to_owned(), source }
+}
+
+/// One connection per request: some implementations close after one, some wait for the client to close.
+fn ask(interface: &str, request: &str, action: &'static str) -> Result<Zeroizing<String>, TunnelError> {
+    let failed = |source| TunnelError::Socket { action, interface: interface.to_owned(), source };
+    let connect = || -> io::Result<Zeroizing<String>> {
+        let mut stream = UnixStream::connect(socket_path(interface))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = Zeroizing::new(String::with_capacity(16 << 10));
+        let mut reader = BufReader::new(stream);
+        loop {
+            let begin = answer.len();
+            if reader.read_line(&mut answer)? == 0 {
+                return Ok(answer);
+            }
+            // The answer ends with an empty line after its errno line.
+            if &answer[begin..] == "\n" && answer[..begin].lines().last().is_some_and(|last| last.starts_with("errno="))
+            {
+                return Ok(answer);
+            }
+            if answer.len() > ANSWER_LIMIT {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
+            }
+        }
+    };
+    connect().map_err(failed)
+}

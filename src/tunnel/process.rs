@@ -1,0 +1,345 @@
+//! An engine's process: started in the foreground, its log kept, metered, ended by its own process id.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use super::status::{CountersMean, ProcessStatus};
+use super::{TunnelError, TunnelSpec, client};
+
+/// Lines of log that are kept, and characters of each.
+const LOG_LINES: usize = 50;
+const LOG_LINE_BYTES: usize = 500;
+/// Lines of log that an error shows.
+const SHOWN_LINES: usize = 15;
+/// A polite end takes this long at most; then SIGKILL.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Which program it is, as far as its arguments and counters differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Embedded,
+    WireguardGo,
+    Boringtun,
+    Gotatun,
+    Other,
+}
+
+impl Kind {
+    /// From what the program itself says, which a renamed file cannot falsify.
+    fn from_version(text: &str) -> Self {
+        let text = text.to_ascii_lowercase();
+        if text.contains("wireguard-go") {
+            Self::WireguardGo
+        } else if text.contains("gotatun") {
+            Self::Gotatun
+        } else if text.contains("boringtun") {
+            Self::Boringtun
+        } else {
+            Self::Other
+        }
+    }
+
+    pub(super) fn counters_mean(self) -> CountersMean {
+        match self {
+            Self::Embedded | Self::WireguardGo => CountersMean::UdpPayload,
+            Self::Boringtun => CountersMean::InnerPackets,
+            Self::Gotatun | Self::Other => CountersMean::Unknown,
+        }
+    }
+
+    fn arguments(self, interface: &str) -> Vec<&str> {
+        match self {
+            // Without this it changes to the user who logged in, and cannot remove its socket.
+            Self::Boringtun | Self::Gotatun => vec!["--foreground", "--disable-drop-privileges", interface],
+            Self::Embedded | Self::WireguardGo | Self::Other => vec!["-f", interface],
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    kind: Kind,
+    version: Option<String>,
+    program: PathBuf,
+    interface: String,
+    child: Child,
+    /// How it ended, once it did.
+    ended: Option<ExitStatus>,
+    log: Arc<Mutex<VecDeque<String>>>,
+    readers: Vec<JoinHandle<()>>,
+    /// The embedded engine ends when this closes, so it cannot outlive a process that was killed.
+    lifeline: Option<ChildStdin>,
+}
+
+/// Starts the embedded engine: `program tunnel INTERFACE ...`.
+pub(super) fn embedded(program: &Path, spec: &TunnelSpec) -> Result<Process, TunnelError> {
+    let mut command = Command::new(program);
+    command.arg("tunnel").arg(&spec.interface).arg("--mtu").arg(spec.mtu.to_string()).arg("--lifeline");
+    if let Some(pin) = &spec.pin {
+        command.arg("--bind").arg(pin.address.to_string()).arg("--bind-device").arg(&pin.interface);
+    }
+    command.stdin(Stdio::piped());
+    start(Kind::Embedded, Some(env!("CARGO_PKG_VERSION").to_owned()), program, command, spec)
+}
+
+/// Starts a daemon by path.
+pub(super) fn daemon(program: &Path, spec: &TunnelSpec) -> Result<Process, TunnelError> {
+    let version = ask_version(program)?;
+    let kind = Kind::from_version(version.as_deref().unwrap_or_default());
+    let mut command = Command::new(program);
+    command.args(kind.arguments(&spec.interface)).stdin(Stdio::null());
+    // wireguard-go: say what happens, so that the end of the log explains a failure.
+    command.env("LOG_LEVEL", "verbose");
+    start(kind, version, program, command, spec)
+}
+
+fn start(
+    kind: Kind,
+    version: Option<String>,
+    program: &Path,
+    mut command: Command,
+    spec: &TunnelSpec,
+) -> Result<Process, TunnelError> {
+    if client::is_listening(&spec.interface) {
+        return Err(TunnelError::InUse { interface: spec.interface.clone(), what: "the UAPI socket".to_owned() });
+    }
+    // A socket that nobody listens at is what a killed daemon left.
+    remove_stale_socket(&spec.interface)?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| TunnelError::Start { program: program.to_owned(), source })?;
+    let log = Arc::new(Mutex::new(VecDeque::new()));
+    let lifeline = child.stdin.take();
+    let mut readers = Vec::new();
+    let streams: [Option<Box<dyn Read + Send>>; 2] = [
+        child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+        child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+    ];
+    let mut process = Process {
+        kind,
+        version,
+        program: program.to_owned(),
+        interface: spec.interface.clone(),
+        child,
+        ended: None,
+        log: Arc::clone(&log),
+        readers: Vec::new(),
+        lifeline,
+    };
+    for stream in streams.into_iter().flatten() {
+        let log = Arc::clone(&log);
+        let spawned = thread::Builder::new().name("wg-log".to_owned()).spawn(move || keep_log(stream, &log));
+        match spawned {
+            Ok(reader) => readers.push(reader),
+            Err(source) => {
+                process.end();
+                return Err(TunnelError::Start { program: program.to_owned(), source });
+            }
+        }
+    }
+    process.readers = readers;
+    Ok(process)
+}
+
+/// Copies lines into the ring until the process closes its end.
+fn keep_log(stream: impl Read, log: &Mutex<VecDeque<String>>) {
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line without end must not grow without end.
+        match (&mut reader).take(LOG_LINE_BYTES as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text: String =
+            String::from_utf8_lossy(&line).trim_end().chars().filter(|character| !character.is_control()).collect();
+        if text.is_empty() {
+            continue;
+        }
+        let mut lines = log.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LOG_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(text);
+    }
+}
+
+fn remove_stale_socket(interface: &str) -> Result<(), TunnelError> {
+    match std::fs::remove_file(client::socket_path(interface)) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => {
+            Err(TunnelError::Socket { action: "remove the stale socket of", interface: interface.to_owned(), source })
+        }
+    }
+}
+
+/// The first line that `--version` prints; `None` if it prints nothing.
+fn ask_version(program: &Path) -> Result<Option<String>, TunnelError> {
+    let failed = |source| TunnelError::Start { program: program.to_owned(), source };
+    let mut child = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let begin = Instant::now();
+    while child.try_wait().map_err(failed)?.is_none() {
+        if begin.elapsed() > VERSION_TIMEOUT {
+            child.kill().map_err(failed)?;
+            child.wait().map_err(failed)?;
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    let text = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes).lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    };
+    Ok(text(&output.stdout).or_else(|| text(&output.stderr)))
+}
+
+impl Process {
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(super) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// The end of its log, or a word that there is none.
+    pub(super) fn last_lines(&self) -> String {
+        let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.is_empty() {
+            return "    (it wrote nothing)".to_owned();
+        }
+        let skipped = lines.len().saturating_sub(SHOWN_LINES);
+        lines.iter().skip(skipped).map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(super) fn check_alive(&mut self, label: &str, interface: &str) -> Result<(), TunnelError> {
+        if self.ended.is_none() {
+            self.ended =
+                self.child.try_wait().map_err(|source| TunnelError::Start { program: self.program.clone(), source })?;
+        }
+        let Some(status) = self.ended else { return Ok(()) };
+        // Its output is complete once the readers saw the end of it.
+        let begin = Instant::now();
+        while self.readers.iter().any(|reader| !reader.is_finished()) && begin.elapsed() < Duration::from_millis(200) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        Err(TunnelError::Died {
+            engine: label.to_owned(),
+            interface: interface.to_owned(),
+            how: format!("ended ({status})"),
+            log: self.last_lines(),
+        })
+    }
+
+    /// CPU time and memory of the process, from `/proc`.
+    pub(super) fn usage(&self) -> Result<ProcessStatus, TunnelError> {
+        let pid = self.child.id();
+        let read = |file: &str| {
+            std::fs::read_to_string(format!("/proc/{pid}/{file}")).map_err(|source| TunnelError::System {
+                action: format!("read /proc/{pid}/{file}"),
+                source,
+                hint: "/proc must be of the PID namespace that started the engine",
+            })
+        };
+        parse_usage(pid, &read("stat")?, &read("status")?).ok_or_else(|| TunnelError::System {
+            action: format!("understand /proc/{pid}/stat"),
+            source: io::ErrorKind::InvalidData.into(),
+            hint: "",
+        })
+    }
+
+    /// Ends the process, politely first, and waits for it and its log.
+    pub(super) fn end(&mut self) {
+        drop(self.lifeline.take());
+        if self.ended.is_none() {
+            let pid = Pid::from_raw(self.child.id().cast_signed());
+            // It is our child and not waited for, so this process id is its own still.
+            let _already_gone = kill(pid, Signal::SIGTERM);
+            let begin = Instant::now();
+            while matches!(self.child.try_wait(), Ok(None)) {
+                if begin.elapsed() > END_TIMEOUT {
+                    let _already_gone = self.child.kill();
+                    break;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            self.ended = self.child.wait().ok();
+        }
+        for reader in self.readers.drain(..) {
+            let _panicked = reader.join();
+        }
+        // One that was killed left its socket behind.
+        let _nothing_left = remove_stale_socket(&self.interface);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// proc_pid_stat(5): fields 14 and 15 in clock ticks; the second field is a name that may contain anything.
+fn parse_usage(pid: u32, stat: &str, status: &str) -> Option<ProcessStatus> {
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok())?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let time = |index: usize| -> Option<Duration> {
+        let value: u64 = fields.get(index)?.parse().ok()?;
+        Some(Duration::from_nanos(value.checked_mul(1_000_000_000)? / ticks))
+    };
+    let peak: u64 =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(ProcessStatus { pid, cpu_user: time(11)?, cpu_system: time(12)?, peak_rss_bytes: peak * 1024 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_known_by_what_they_say() {
+        assert_eq!(Kind::from_version("wireguard-go v0.0.20250522"), Kind::WireguardGo);
+        assert_eq!(Kind::from_version("boringtun 0.7.1"), Kind::Boringtun);
+        assert_eq!(Kind::from_version("gotatun-cli 0.10.2"), Kind::Gotatun);
+        assert_eq!(Kind::from_version(""), Kind::Other);
+    }
+
+    #[test]
+    fn usage_survives_a_name_with_spaces_and_parentheses() {
+        let stat = "12 (a) b (c) S 1 1 1 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 4 0 1 1 1";
+        let usage = parse_usage(12, stat, "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n").unwrap();
+        assert_eq!(usage.cpu_user, Duration::from_millis(1500));
+        assert_eq!(usage.cpu_time(), Duration::from_secs(2));
+        assert_eq!(usage.peak_rss_bytes, 2 << 20);
+    }
+
+    #[test]
+    fn the_log_keeps_its_end_and_cuts_endless_lines() {
+        let log = Mutex::new(VecDeque::new());
+        let text: String = (0..100).map(|line| format!("line {line}\n")).collect::<String>() + &"x".repeat(2000);
+        keep_log(text.as_bytes(), &log);
+        let lines = log.into_inner().unwrap();
+        assert_eq!(lines.len(), LOG_LINES);
+        assert!(lines.iter().all(|line| line.len() <= LOG_LINE_BYTES));
+        assert_eq!(lines.back().unwrap(), &"x".repeat(500));
+    }
+}
