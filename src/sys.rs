@@ -5,6 +5,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod ethtool;
 pub mod namespaces;
 pub mod pidfd;
 pub mod socket;
