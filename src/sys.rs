@@ -8,6 +8,7 @@ pub mod clock;
 pub mod ethtool;
 pub mod namespaces;
 pub mod pidfd;
+pub mod proc;
 pub mod socket;
 pub mod spawn;
 pub mod tcp_info;

@@ -14,6 +14,7 @@
 mod control;
 pub mod histogram;
 pub mod job;
+pub mod meters;
 pub mod outcome;
 mod sockets;
 mod tally;
