@@ -20,3 +20,4 @@ pub mod packet;
 pub mod sys;
 pub mod tunnel;
 pub mod traffic;
+pub mod reach;

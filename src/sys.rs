@@ -6,6 +6,7 @@
 pub mod channel;
 pub mod clock;
 pub mod ethtool;
+pub mod inherit;
 pub mod namespaces;
 pub mod pidfd;
 pub mod proc;
