@@ -20,4 +20,5 @@ pub mod packet;
 pub mod sys;
 pub mod tunnel;
 pub mod traffic;
+pub mod lab;
 pub mod reach;

@@ -3,13 +3,13 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use wglab::reach::local::init;
+use wglab::lab::init;
 use wglab::tunnel;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let result: Result<(), Box<dyn Error>> = match args.next().as_deref() {
-        Some(wglab::reach::local::INIT_COMMAND) => init::run().map_err(Into::into),
+        Some(init::INIT_COMMAND) => init::run().map_err(Into::into),
         Some("tunnel") => {
             tunnel::ServeOptions::from_args(args).and_then(|options| tunnel::serve(&options)).map_err(Into::into)
         }

@@ -28,8 +28,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "topology", "plan", "record", "stats", "verdict", "report", "cell", "units", "run", "reach", "agent", "tunnel",
-            "lab", "host", "sys",
+            "topology", "plan", "record", "stats", "verdict", "report", "cell", "units", "run", "reach", "agent",
+            "tunnel", "lab", "host", "sys",
         ],
     ),
 ];

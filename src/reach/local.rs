@@ -22,22 +22,16 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::lab::init::INIT_COMMAND;
+use crate::lab::init::messages::{self, FromInit, ToInit};
 use crate::sys::channel::Channel;
 use crate::sys::namespaces::{Mount, Namespaces, run_directories};
 use crate::sys::pidfd::{ExitStatus, PidFd};
 use crate::sys::spawn::{Spawn, SpawnError, Spawned};
 
-pub mod init;
-mod messages;
 mod refusal;
 
-use messages::{FromInit, ToInit};
 pub use refusal::Circumstances;
-
-/// The hidden command that makes this program a lab's init.
-pub const INIT_COMMAND: &str = "lab-init";
-/// The command that makes this program an agent.
-pub const AGENT_COMMAND: &str = "agent";
 
 /// How long a lab may take to be gone after its init was killed. Thousands of processes fit; what does not end in
 /// this time is stuck in the kernel.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,20 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 
-use super::AGENT_COMMAND;
-use super::messages::{FromInit, ToInit, refused_mount};
 use crate::sys::channel::Channel;
 use crate::sys::inherit;
 use crate::sys::namespaces::{Mount, Namespaces, run_directories};
 use crate::sys::pidfd::ExitStatus;
-use crate::sys::spawn::{Spawn, SpawnError};
+use crate::sys::spawn::{Spawn, SpawnError, Spawned};
+
+pub mod messages;
+
+use messages::{FromInit, ToInit, refused_mount};
+
+/// The hidden command that makes this program a lab's init.
+pub const INIT_COMMAND: &str = "lab-init";
+/// The command that makes this program an agent.
+pub const AGENT_COMMAND: &str = "agent";
 
 /// The channel's descriptor: the first one after the standard streams.
 const CHANNEL: u8 = 3;
@@ -92,7 +99,7 @@ pub fn run() -> Result<(), InitError> {
     }
 }
 
-fn say(channel: &Channel, message: &FromInit, file: Option<std::os::fd::BorrowedFd<'_>>) -> Result<(), InitError> {
+fn say(channel: &Channel, message: &FromInit, file: Option<BorrowedFd<'_>>) -> Result<(), InitError> {
     Ok(channel.send(&serde_json::to_vec(message)?, file.as_slice())?)
 }
 
@@ -114,7 +121,7 @@ fn reap(agents: &mut BTreeMap<u32, String>) -> Result<Vec<(String, ExitStatus)>,
     }
 }
 
-fn start(argv: Option<&[String]>, pipe: OwnedFd, stderr: OwnedFd) -> Result<crate::sys::spawn::Spawned, SpawnError> {
+fn start(argv: Option<&[String]>, pipe: OwnedFd, stderr: OwnedFd) -> Result<Spawned, SpawnError> {
     let (program, arguments) = match argv.and_then(|argv| argv.split_first().map(|(first, _)| (first, argv))) {
         Some((program, argv)) => (find(program)?, argv.iter().map(OsString::from).collect()),
         None => (PathBuf::from("/proc/self/exe"), ["wglab", AGENT_COMMAND].map(OsString::from).to_vec()),

@@ -7,7 +7,7 @@ use crate::sys::spawn::RefusedMount;
 
 /// From the conductor.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToInit {
+pub enum ToInit {
     /// Start an agent. Two descriptors come along: its standard input and output, and its standard error.
     Start {
         /// The node's name.
@@ -19,7 +19,7 @@ pub(super) enum ToInit {
 
 /// From the init.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromInit {
+pub enum FromInit {
     /// An agent runs. Its pidfd comes along.
     Started {
         /// The node's name.
@@ -48,6 +48,6 @@ pub(super) enum FromInit {
 }
 
 /// A mount that was done without, in words.
-pub(super) fn refused_mount(refused: &RefusedMount) -> String {
+pub fn refused_mount(refused: &RefusedMount) -> String {
     format!("could not {}: {}", refused.mount, refused.error)
 }

@@ -1,0 +1,189 @@
+//! A lab comes up, holds together, and goes down without a trace.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use nix::sys::signal::Signal;
+use wglab::reach::local::{AgentSpec, LabSpec, LocalError, LocalLab, raise};
+use wglab::sys::pidfd::{ExitStatus, PidFd};
+
+use crate::agent::{Ask, ask};
+use crate::left_over::Holdings;
+
+pub(crate) const TESTS: &[super::Test] = &[
+    ("a_lab_goes_up_and_down_a_hundred_times", a_hundred_labs),
+    ("each_agent_has_its_own_world", own_worlds),
+    ("a_killed_agent_is_named", killed_agent),
+    ("an_agent_may_be_any_command", any_command),
+    ("an_agent_that_cannot_start_says_why", no_such_command),
+    ("two_agents_of_one_name_are_refused", same_name),
+    ("nothing_is_left_after_a_kill", nothing_left),
+    ("an_ordinary_user_has_labs_too", ordinary_user),
+];
+
+pub(crate) fn spec(names: &[&str]) -> LabSpec {
+    LabSpec { agents: names.iter().map(|name| AgentSpec { name: (*name).to_owned(), argv: None }).collect() }
+}
+
+fn a_hundred_labs() -> Result<(), Failed> {
+    let before = Holdings::now();
+    let start = Instant::now();
+    for _ in 0..100 {
+        let lab = raise(&spec(&["provider", "a1", "b1"]))?;
+        ask(&lab.agents[2], &Ask::Read("/proc/net/dev".to_owned()))?;
+        lab.down()?;
+    }
+    eprintln!("100 labs of 3 agents: {:?}", start.elapsed());
+    before.restored()
+}
+
+fn own_worlds() -> Result<(), Failed> {
+    let lab = raise(&spec(&["a1", "b1"]))?;
+    if !lab.notes.is_empty() || lab.agents.iter().any(|agent| !agent.notes.is_empty()) {
+        eprintln!("done without: {:?} {:?}", lab.notes, lab.agents);
+    }
+    let host = std::fs::read_link("/proc/self/ns/net")?;
+    for agent in &lab.agents {
+        let pid = agent.pid.ok_or("the process id is known")?;
+        assert_ne!(std::fs::read_link(format!("/proc/{pid}/ns/net"))?, host);
+        assert_eq!(ask(agent, &Ask::List("/run".to_owned()))?, serde_json::json!([]), "/run is private and empty");
+        let links = ask(agent, &Ask::List("/sys/class/net".to_owned()))?;
+        assert!(links.as_array().is_some_and(|links| links.contains(&"lo".into())), "{links}");
+    }
+    ask(&lab.agents[0], &Ask::Write("/run/mine".to_owned(), "mine".to_owned()))?;
+    assert!(ask(&lab.agents[1], &Ask::Read("/run/mine".to_owned())).is_err());
+    assert!(!std::path::Path::new("/run/mine").exists());
+    let status = ask(&lab.agents[0], &Ask::Read("/proc/1/comm".to_owned()))?;
+    assert_eq!(status, "wglab-init\n");
+    Ok(lab.down()?)
+}
+
+fn killed_agent() -> Result<(), Failed> {
+    let lab = raise(&spec(&["a1", "b1"]))?;
+    lab.agents[1].handle.signal(Signal::SIGKILL)?;
+    let exit = lab.exits().recv_timeout(Duration::from_secs(5))?;
+    assert_eq!(exit.to_string(), "the agent of node b1 was killed by signal 9 (SIGKILL)");
+    let mut rest = Vec::new();
+    (&lab.agents[1].pipe).read_to_end(&mut rest)?;
+    ask(&lab.agents[0], &Ask::List("/".to_owned()))?;
+
+    lab.init().signal(Signal::SIGKILL)?;
+    let mut exits = Vec::new();
+    while let Ok(exit) = lab.exits().recv_timeout(Duration::from_secs(5)) {
+        exits.push(exit);
+    }
+    let last = exits.pop().ok_or("the init's end is told")?;
+    assert_eq!((last.agent, last.status), (None, ExitStatus::Signalled(9)));
+    Ok(lab.down()?)
+}
+
+fn any_command() -> Result<(), Failed> {
+    let script = "echo banner; echo complaint >&2; exec \"$0\" agent";
+    let this = std::env::current_exe()?;
+    let argv = ["sh", "-c", script, &this.to_string_lossy()].map(str::to_owned).to_vec();
+    let mut lab = raise(&LabSpec { agents: vec![AgentSpec { name: "a1".to_owned(), argv: Some(argv) }] })?;
+    let mut agent = lab.agents.remove(0);
+    let mut banner = [0; 7];
+    agent.pipe.read_exact(&mut banner)?;
+    assert_eq!(&banner, b"banner\n");
+    ask(&agent, &Ask::List("/".to_owned()))?;
+    let mut complaint = String::new();
+    BufReader::new(&mut agent.stderr).read_line(&mut complaint)?;
+    assert_eq!(complaint, "complaint\n");
+    Ok(lab.down()?)
+}
+
+fn no_such_command() -> Result<(), Failed> {
+    let before = Holdings::now();
+    let argv = Some(vec!["no-such-program-anywhere".to_owned()]);
+    let error = raise(&LabSpec { agents: vec![AgentSpec { name: "a1".to_owned(), argv }] }).err();
+    let text = error.ok_or("it cannot start")?.to_string();
+    assert!(text.contains("node a1") && text.contains("no-such-program-anywhere"), "{text}");
+    before.restored()
+}
+
+fn same_name() -> Result<(), Failed> {
+    let error = raise(&spec(&["a1", "a1"])).err();
+    assert!(matches!(error, Some(LocalError::Duplicate { .. })), "{error:?}");
+    Ok(())
+}
+
+/// The hidden command of [`hold`].
+pub(crate) const HOLD_COMMAND: &str = "hold-a-lab";
+
+/// A conductor for tests: raises a lab, prints the ids of its init and agents, and waits for the end of its input.
+pub(crate) fn hold() -> ExitCode {
+    let lab: LocalLab = match raise(&spec(&["provider", "a1"])) {
+        Ok(lab) => lab,
+        Err(error) => {
+            println!("refused {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let agents = lab.agents.iter().map(|agent| agent.pid.unwrap_or_default().to_string()).collect::<Vec<_>>();
+    let world = ask(&lab.agents[1], &Ask::List("/run".to_owned())).unwrap_or_default();
+    println!("{} {} {:?} {world}", lab.init().pid().ok().flatten().unwrap_or_default(), agents.join(" "), lab.privilege);
+    let mut rest = Vec::new();
+    let _ = std::io::stdin().read_to_end(&mut rest);
+    ExitCode::SUCCESS
+}
+
+fn nothing_left() -> Result<(), Failed> {
+    let before = Holdings::now();
+    // The conductor, the init, the provider's agent, a node's agent; and the conductor while the lab is being made.
+    for victim in 0..24 {
+        let mut conductor = Command::new(std::env::current_exe()?)
+            .arg(HOLD_COMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let output = conductor.stdout.take().ok_or("piped")?;
+        if victim >= 4 {
+            // From before the first clone to after the last.
+            std::thread::sleep(Duration::from_micros(500 * (victim - 4)));
+            conductor.kill()?;
+        } else {
+            BufReader::new(output).read_line(&mut line)?;
+            let mut pids = vec![conductor.id()];
+            pids.extend(line.split(' ').take(3).map_while(|pid| pid.parse::<u32>().ok()));
+            assert_eq!(pids.len(), 4, "{line}");
+            PidFd::open(pids[victim as usize])?.signal(Signal::SIGKILL)?;
+            if victim > 0 {
+                drop(conductor.stdin.take());
+            }
+        }
+        conductor.wait()?;
+        before.restored().map_err(|failed| format!("victim {victim}: {failed:?}"))?;
+    }
+    Ok(())
+}
+
+/// The user that owns nothing (`nobody`).
+const NOBODY: u32 = 65_534;
+
+fn ordinary_user() -> Result<(), Failed> {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let before = Holdings::now();
+    // Where the program lies, only its owner may be able to go.
+    let directory = tempfile::tempdir()?;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
+    let program = directory.path().join("wglab-test");
+    std::fs::copy(std::env::current_exe()?, &program)?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    let mut command = Command::new(&program);
+    command.arg(HOLD_COMMAND).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    if nix::unistd::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let mut conductor = command.spawn()?;
+    let mut line = String::new();
+    BufReader::new(conductor.stdout.take().ok_or("piped")?).read_line(&mut line)?;
+    assert!(line.trim_end().ends_with("UserNamespace []"), "{line}");
+    conductor.stdin.take().ok_or("piped")?.flush()?;
+    assert!(conductor.wait()?.success());
+    before.restored()
+}

@@ -1,0 +1,46 @@
+//! Tests that need namespaces. Where the system refuses them, every test is listed as ignored with the reason in its
+//! name; with `WGLAB_REQUIRE_NETNS=1` that is a failure.
+//!
+//! A lab's init and agents are the program that raises the lab. Tests of the library raise labs themselves, so this
+//! program is also an init, and an agent that does single things on request (`agent.rs`).
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use wglab::lab::init::{AGENT_COMMAND, INIT_COMMAND};
+use wglab::reach::local::{LabSpec, raise};
+
+mod agent;
+mod lab;
+mod left_over;
+
+/// A test: its name and what it does.
+type Test = (&'static str, fn() -> Result<(), Failed>);
+
+fn main() -> ExitCode {
+    let command = std::env::args().nth(1).unwrap_or_default();
+    if command == INIT_COMMAND {
+        return if wglab::lab::init::run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    if command == AGENT_COMMAND {
+        return agent::serve();
+    }
+    if command == lab::HOLD_COMMAND {
+        return lab::hold();
+    }
+    let tests: Vec<Test> = [lab::TESTS].concat();
+    let mut arguments = Arguments::from_args();
+    // They count what the machine holds, and time what it does: one after the other.
+    arguments.test_threads = Some(1);
+    let refused = raise(&LabSpec::default()).and_then(|lab| lab.down()).err().map(|error| error.to_string());
+    let required = std::env::var_os("WGLAB_REQUIRE_NETNS").is_some_and(|value| value == "1");
+    let trials = tests.into_iter().map(|(name, test)| match &refused {
+        None => Trial::test(name, test),
+        Some(reason) if required => {
+            let reason = reason.clone();
+            Trial::test(name, move || Err(Failed::from(reason)))
+        }
+        Some(reason) => Trial::test(format!("{name} ({reason})"), test).with_ignored_flag(true),
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
