@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Delivery, EngineSpec, Profile, Rate, UnderlayKind};
+use super::{Delivery, EngineSpec, Pair, Profile, Rate, UnderlayKind};
 use crate::cell::{Cell, Factor, TestKind, ends};
 use crate::units::{Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
 
@@ -231,21 +231,6 @@ pub struct TunnelPeer {
     pub inner: IpAddr,
     /// Its outer address and port.
     pub endpoint: SocketAddr,
-}
-
-/// A client and a server.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Pair {
-    /// The node that asks, connects and, forward, sends.
-    pub client: String,
-    /// The other one.
-    pub server: String,
-}
-
-impl std::fmt::Display for Pair {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(&format!("{}>{}", self.client, self.server))
-    }
 }
 
 /// What a visit switches to. Engine, stack and settings are levels: `"old>new"` differs per end.
