@@ -16,6 +16,7 @@ pub mod topology;
 pub mod plan;
 pub mod record;
 pub mod stats;
+pub mod verdict;
 pub mod packet;
 pub mod sys;
 pub mod tunnel;

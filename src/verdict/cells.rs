@@ -1,0 +1,106 @@
+//! What stands in a record without any comparison: every cell with its metrics, and what could not be measured.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::cell::Cell;
+use crate::record::{Record, Run, Status};
+use crate::stats::Summary;
+
+/// One cell of a record: factors and metrics over its usable runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CellSummary {
+    /// Its levels.
+    pub factors: Cell,
+    /// Metric to median, min, max, runs.
+    pub metrics: BTreeMap<String, Summary>,
+    /// Usable runs.
+    pub runs: usize,
+    /// Runs that are not usable.
+    pub excluded: usize,
+    /// What bound the runs, where more than half of them agree, with the evidence of the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<crate::record::Bottleneck>,
+}
+
+/// Runs that were planned and whose figures are not published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unmeasured {
+    /// The cell.
+    pub factors: Cell,
+    /// How many.
+    pub runs: usize,
+    /// Of how many in this cell.
+    pub of: usize,
+    /// Why.
+    pub why: String,
+}
+
+/// Every cell of `record`, in the order of cells.
+pub fn cells(record: &Record) -> Vec<CellSummary> {
+    let mut by_cell: BTreeMap<&Cell, Vec<&Run>> = BTreeMap::new();
+    for run in &record.runs {
+        by_cell.entry(&run.factors).or_default().push(run);
+    }
+    by_cell
+        .into_iter()
+        .map(|(factors, runs)| {
+            let usable: Vec<&Run> = runs.iter().copied().filter(|run| run.usable()).collect();
+            let mut values: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
+            for (name, value) in usable.iter().flat_map(|run| &run.metrics) {
+                values.entry(name).or_default().push(*value);
+            }
+            CellSummary {
+                factors: factors.clone(),
+                metrics: values
+                    .into_iter()
+                    .filter_map(|(name, values)| Some((name.clone(), Summary::of(&values)?)))
+                    .collect(),
+                runs: usable.len(),
+                excluded: runs.len() - usable.len(),
+                bottleneck: bound_by(&usable),
+            }
+        })
+        .collect()
+}
+
+fn bound_by(runs: &[&Run]) -> Option<crate::record::Bottleneck> {
+    let all: Vec<_> = runs.iter().filter_map(|run| run.bottleneck.as_ref()).collect();
+    let most = |is: &str| all.iter().filter(|bottleneck| bottleneck.is == is).count() * 2 > runs.len();
+    all.iter().rfind(|bottleneck| most(&bottleneck.is)).map(|bottleneck| (*bottleneck).clone())
+}
+
+/// The runs of `record` that are not usable, by cell and reason.
+pub(super) fn unmeasured(record: &Record) -> Vec<Unmeasured> {
+    let mut counts: BTreeMap<&Cell, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<(&Cell, String), usize> = BTreeMap::new();
+    for run in &record.runs {
+        *counts.entry(&run.factors).or_default() += 1;
+        if let Some(why) = why_unusable(run) {
+            *reasons.entry((&run.factors, why)).or_default() += 1;
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|((factors, why), runs)| Unmeasured {
+            factors: factors.clone(),
+            runs,
+            of: counts.get(factors).copied().unwrap_or(runs),
+            why,
+        })
+        .collect()
+}
+
+/// Why the figures of `run` are not published; `None` if they are.
+fn why_unusable(run: &Run) -> Option<String> {
+    if run.status != Status::Ok {
+        let status = run.status.text();
+        return Some(match &run.reason {
+            Some(reason) => format!("{status}: {reason}"),
+            None => format!("{status}, and the record does not say why"),
+        });
+    }
+    let check = run.proof.iter().find(|check| !check.holds)?;
+    Some(format!("the path is not proved: {}: expected {}, saw {}", check.check, check.expected, check.seen))
+}

@@ -1,0 +1,212 @@
+//! Whether two records may be compared: the same machines, under the same conditions.
+//!
+//! Fields are compared, not hashes, so that a refusal can name them. A field that one side lacks differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{By, Policy, Source, arms};
+use crate::cell::{Cell, Factor, printable};
+use crate::record::{Record, Run};
+
+/// One field that differs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// Its path: `node a1 kernel`, `tunnel_mtu of engine=embedded ...`.
+    pub field: String,
+    /// The word by which `--changed` names it.
+    pub name: String,
+    /// The baseline's value, as JSON; absent where it has none.
+    pub base: Option<String>,
+    /// The other's.
+    pub new: Option<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: &Option<String>| value.as_deref().map_or_else(|| "missing".to_owned(), printable);
+        write!(f, "{} ({} / {})", printable(&self.field), text(&self.base), text(&self.new))
+    }
+}
+
+/// The words for `--changed`.
+pub(super) fn names(differences: &[Difference]) -> String {
+    let names: BTreeSet<&str> = differences.iter().map(|difference| difference.name.as_str()).collect();
+    names.into_iter().collect::<Vec<_>>().join(",")
+}
+
+/// Facts of a node that say when or which one it was, not what it is: any of these words in a field's name.
+const NOT_WHAT_IT_IS: [&str; 11] = [
+    "time",
+    "uptime",
+    "load",
+    "pid",
+    "free",
+    "available",
+    "address",
+    "hostname",
+    "boot_id",
+    "machine_id",
+    "interfaces",
+];
+/// Facts without which nobody can say that two nodes are alike: absent on both sides is a difference too.
+const MUST_BE_KNOWN: [&str; 3] = ["kernel", "cpu_model", "cpus"];
+/// Conditions that are measurements: they differ between any two runs.
+const MEASURED: [&str; 6] = ["steal", "throttled", "throttling", "load", "port", "lateness"];
+
+/// What differs between the first of `sources` and the others and is neither explained by `by` nor named in the policy.
+pub(super) fn differences(sources: &[Source<'_>], by: &By, policy: &Policy) -> Vec<Difference> {
+    let Some((base, others)) = sources.split_first() else { return Vec::new() };
+    let mut all = BTreeSet::new();
+    for other in others {
+        all.extend(of_nodes(base.record, other.record));
+        all.extend(of_conditions(&conditions(base.record.usable(), by), &conditions(other.record.usable(), by)));
+        if base.record.header.class != other.record.header.class {
+            all.insert(Difference {
+                field: "class of run".to_owned(),
+                name: "class".to_owned(),
+                base: Some(base.record.header.class.text().to_owned()),
+                new: Some(other.record.header.class.text().to_owned()),
+            });
+        }
+    }
+    all.retain(|difference| {
+        let named = policy.changed.iter().any(|changed| is_called(&difference.name, changed));
+        let explained = explains(by).iter().any(|word| is_called(&difference.name, word));
+        !named && !explained
+    });
+    all.into_iter().collect()
+}
+
+/// Conditions that follow from the compared factor.
+fn explains(by: &By) -> &'static [&'static str] {
+    match by {
+        By::Factor { factor: Factor::Underlay, .. } => &["mtu", "family", "underlay"],
+        By::Factor { factor: Factor::Engine, .. } => &["engine", "offload", "offloads", "gso", "gro"],
+        By::Factor { factor: Factor::Stack, .. } => &["stack", "delivery", "conntrack"],
+        By::Factor { factor: Factor::Settings, .. } => &["settings", "sysctl", "rps", "queues", "offload", "offloads"],
+        By::Factor { factor: Factor::CongestionControl, .. } => &["congestion_control"],
+        By::Factor { .. } | By::Record => &[],
+    }
+}
+
+/// Whether a field's name is `word`, or holds it between underscores, dots or spaces.
+fn is_called(name: &str, word: &str) -> bool {
+    let word = word.replace('-', "_");
+    name == word || format!("_{}_", name.replace(['.', ' '], "_")).contains(&format!("_{word}_"))
+}
+
+fn of_nodes(base: &Record, new: &Record) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let nodes: BTreeSet<&String> = base.header.nodes.keys().chain(new.header.nodes.keys()).collect();
+    for node in nodes {
+        let fields = |record: &Record| {
+            let mut fields = BTreeMap::new();
+            if let Some(facts) = record.header.nodes.get(node) {
+                flatten("", facts, &mut fields);
+            }
+            fields
+        };
+        let (before, after) = (fields(base), fields(new));
+        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let differs = keys
+            .into_iter()
+            .filter(|key| {
+                before.get(*key) != after.get(*key) && !NOT_WHAT_IT_IS.iter().any(|word| is_called(key, word))
+            })
+            .cloned();
+        let unknown = MUST_BE_KNOWN
+            .iter()
+            .filter(|name| ![&before, &after].iter().any(|fields| fields.keys().any(|key| is_called(key, name))))
+            .map(|name| (*name).to_owned());
+        differences.extend(differs.chain(unknown).map(|key| Difference {
+            field: format!("node {node} {key}"),
+            base: before.get(&key).cloned(),
+            new: after.get(&key).cloned(),
+            name: key,
+        }));
+    }
+    if base.header.nodes.is_empty() && new.header.nodes.is_empty() {
+        differences.push(Difference {
+            field: "facts of the nodes".to_owned(),
+            name: "nodes".to_owned(),
+            base: None,
+            new: None,
+        });
+    }
+    differences
+}
+
+/// Leaves of a JSON value by dotted path.
+fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(entries) => {
+            for (name, entry) in entries {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                flatten(&path, entry, into);
+            }
+        }
+        Value::Null => {}
+        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            into.insert(path.to_owned(), value.to_string());
+        }
+    }
+}
+
+/// The values of every condition in each cell.
+type Conditions = BTreeMap<Cell, BTreeMap<String, BTreeSet<String>>>;
+
+/// Conditions of the cells that stand against each other.
+fn of_conditions(before: &Conditions, after: &Conditions) -> Vec<Difference> {
+    let mut differences: BTreeMap<(String, Option<String>, Option<String>), Cell> = BTreeMap::new();
+    for (cell, fields) in before {
+        let Some(others) = after.get(cell) else { continue };
+        let keys: BTreeSet<&String> = fields.keys().chain(others.keys()).collect();
+        for key in keys {
+            let text = |values: Option<&BTreeSet<String>>| {
+                values.map(|values| values.iter().cloned().collect::<Vec<_>>().join(" or "))
+            };
+            let (was, is) = (text(fields.get(key)), text(others.get(key)));
+            if was != is {
+                // The same difference in many cells is named once, with the first of them.
+                differences.entry((key.clone(), was, is)).or_insert_with(|| cell.clone());
+            }
+        }
+    }
+    differences
+        .into_iter()
+        .map(|((name, base, new), cell)| Difference { field: format!("{name} of {cell}"), name, base, new })
+        .collect()
+}
+
+fn conditions<'a>(runs: impl Iterator<Item = &'a Run>, by: &By) -> Conditions {
+    let mut cells = Conditions::new();
+    for run in runs {
+        let mut fields = BTreeMap::new();
+        for (name, value) in &run.conditions {
+            flatten(name, value, &mut fields);
+        }
+        let cell = cells.entry(arms::shared(by, &run.factors)).or_default();
+        for (name, value) in fields {
+            if !MEASURED.iter().any(|word| is_called(&name, word)) {
+                cell.entry(name).or_default().insert(value);
+            }
+        }
+    }
+    cells
+}
+
+/// Conditions that differ between two levels of one record and that the compared factor does not explain: cautions,
+/// since both were measured in the same hour.
+pub(super) fn between_levels(source: &Source<'_>, by: &By, base: &str, new: &str) -> Vec<Difference> {
+    let of = |level: &str| {
+        let runs = source.record.usable();
+        conditions(runs.filter(|run| arms::level_of(by, source, run).as_deref() == Some(level)), by)
+    };
+    let mut differences = of_conditions(&of(base), &of(new));
+    differences.retain(|difference| !explains(by).iter().any(|word| is_called(&difference.name, word)));
+    differences
+}
