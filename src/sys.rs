@@ -8,6 +8,7 @@ pub mod clock;
 pub mod ethtool;
 pub mod inherit;
 pub mod namespaces;
+pub mod netlink;
 pub mod pidfd;
 pub mod proc;
 pub mod socket;

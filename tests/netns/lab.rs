@@ -10,7 +10,7 @@ use wglab::reach::local::{AgentSpec, LabSpec, LocalError, LocalLab, raise};
 use wglab::sys::pidfd::{ExitStatus, PidFd};
 
 use crate::agent::{Ask, ask};
-use crate::left_over::Holdings;
+use crate::left_over::{Holdings, adopt_orphans};
 
 pub(crate) const TESTS: &[super::Test] = &[
     ("a_lab_goes_up_and_down_a_hundred_times", a_hundred_labs),
@@ -124,13 +124,19 @@ pub(crate) fn hold() -> ExitCode {
     };
     let agents = lab.agents.iter().map(|agent| agent.pid.unwrap_or_default().to_string()).collect::<Vec<_>>();
     let world = ask(&lab.agents[1], &Ask::List("/run".to_owned())).unwrap_or_default();
-    println!("{} {} {:?} {world}", lab.init().pid().ok().flatten().unwrap_or_default(), agents.join(" "), lab.privilege);
+    println!(
+        "{} {} {:?} {world}",
+        lab.init().pid().ok().flatten().unwrap_or_default(),
+        agents.join(" "),
+        lab.privilege
+    );
     let mut rest = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut rest);
     ExitCode::SUCCESS
 }
 
 fn nothing_left() -> Result<(), Failed> {
+    adopt_orphans()?;
     let before = Holdings::now();
     // The conductor, the init, the provider's agent, a node's agent; and the conductor while the lab is being made.
     for victim in 0..24 {

@@ -6,8 +6,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 
-/// Namespaces, links, mounts and sysctls of the host, and this program's processes.
+/// Makes this process inherit what a killed conductor leaves to be reaped: a system's own reaper may take its time.
+pub(crate) fn adopt_orphans() -> Result<(), Failed> {
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// A variable in the environment of this program and all that it starts: other programs' processes and namespaces come
+/// and go meanwhile, and are none of its business.
+pub(crate) const MARK: &str = "WGLAB_NETNS_TESTS";
+
+/// Links, mounts and sysctls of the host, and marked processes with their namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holdings {
     things: BTreeSet<String>,
@@ -16,24 +26,19 @@ pub(crate) struct Holdings {
 impl Holdings {
     pub(crate) fn now() -> Self {
         let mut things = BTreeSet::new();
-        let this = fs::metadata("/proc/self/exe").ok();
         for process in fs::read_dir("/proc").unwrap().flatten() {
             let path = process.path();
-            let Some(pid) = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u32>().ok())
-            else {
-                continue;
-            };
+            let pid = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u32>().ok());
+            let marked = fs::read(path.join("environ")).is_ok_and(|environment| {
+                environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(MARK.as_bytes()))
+            });
+            let Some(pid) = pid.filter(|pid| marked && *pid != std::process::id()) else { continue };
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            things.insert(format!("process {pid} {}", name.trim()));
             for kind in ["user", "mnt", "net", "pid"] {
                 if let Ok(namespace) = fs::read_link(path.join("ns").join(kind)) {
-                    things.insert(format!("namespace {}", namespace.display()));
+                    things.insert(format!("namespace {} of {pid}", namespace.display()));
                 }
-            }
-            let same = |other: &fs::Metadata| {
-                use std::os::unix::fs::MetadataExt;
-                this.as_ref().is_some_and(|this| (this.dev(), this.ino()) == (other.dev(), other.ino()))
-            };
-            if fs::metadata(path.join("exe")).is_ok_and(|exe| same(&exe)) && pid != std::process::id() {
-                things.insert(format!("process {pid}"));
             }
         }
         for link in fs::read_dir("/sys/class/net").unwrap().flatten() {
@@ -50,11 +55,14 @@ impl Holdings {
 
     /// Waits until everything that appeared since is gone again; network namespaces are taken apart in the background
     /// (Linux, net/core/net_namespace.c, cleanup_net).
+    ///
+    /// Reaps every child that has ended.
     pub(crate) fn restored(&self) -> Result<(), Failed> {
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
             let now = Self::now();
-            // Other programs come and go meanwhile: theirs are namespaces that vanish, not ones that stay.
+            // Orphans fall to this process (see `adopt_orphans`), which has no other children now.
+            while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {}
             let left: Vec<_> = now.things.difference(&self.things).collect();
             if left.is_empty() {
                 return Ok(());

@@ -3,8 +3,15 @@
 //!
 //! A lab's init and agents are the program that raises the lab. Tests of the library raise labs themselves, so this
 //! program is also an init, and an agent that does single things on request (`agent.rs`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test, though with a main of its own"
+)]
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use wglab::lab::init::{AGENT_COMMAND, INIT_COMMAND};
@@ -27,6 +34,12 @@ fn main() -> ExitCode {
     }
     if command == lab::HOLD_COMMAND {
         return lab::hold();
+    }
+    if std::env::var_os(left_over::MARK).is_none() {
+        let this = std::env::current_exe().unwrap();
+        let error = Command::new(this).args(std::env::args_os().skip(1)).env(left_over::MARK, "1").exec();
+        eprintln!("cannot mark this program: {error}");
+        return ExitCode::FAILURE;
     }
     let tests: Vec<Test> = [lab::TESTS].concat();
     let mut arguments = Arguments::from_args();
