@@ -15,3 +15,4 @@ pub mod socket;
 pub mod spawn;
 pub mod tcp_info;
 pub mod tun;
+pub mod udp;
