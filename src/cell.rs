@@ -149,6 +149,13 @@ impl Cell {
         self
     }
 
+    /// The levels of both; where both have one, `other`'s.
+    #[must_use]
+    pub fn joined(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().map(|(factor, level)| (*factor, level.clone())));
+        self
+    }
+
     /// Factors and levels, in the factors' order.
     pub fn iter(&self) -> impl Iterator<Item = (Factor, &str)> {
         self.0.iter().map(|(factor, level)| (*factor, level.as_str()))

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Delivery, EngineSpec, Pair, Profile, Rate, UnderlayKind};
 use crate::cell::{Cell, Factor, TestKind, ends};
-use crate::units::{Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
+use crate::units::{BitRate, Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
 
 /// The version of the plan's form.
 pub const VERSION: u32 = 1;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub rounds: u32,
     /// The factor whose levels are compared, if any.
     pub compare: Option<Factor>,
+    /// The levels of every factor that has any, in the order in which they were named: the first is the baseline.
+    pub levels: BTreeMap<Factor, Vec<String>>,
     /// The topology's minimum effect, if it names one.
     pub min_effect: Option<Ratio>,
     /// The hosts.
@@ -136,6 +138,8 @@ pub struct UnderlayPlan {
     pub network: Option<IpNet>,
     /// The provider's bridge, where it is bridged by one.
     pub bridge: Option<String>,
+    /// What the link is sold as, if the file says.
+    pub nominal: Option<BitRate>,
     /// The most bytes that a run may send over it, if the file limits them.
     pub budget: Option<Bytes>,
 }
@@ -285,13 +289,14 @@ pub struct Visit {
 }
 
 /// What the run will take.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// Runs.
     pub runs: u64,
     /// From the start to the last line of the report.
     pub time: Span,
-    /// The most bytes that each underlay carries, at its nominal rate.
+    /// The bytes that each underlay carries, where bulk TCP fills it at its nominal rate (or at an assumed one: see
+    /// [`UnderlayPlan::nominal`]).
     pub bytes: BTreeMap<String, Bytes>,
     /// Memory that engines, agents and socket buffers may take together, on the largest host.
     pub memory: Bytes,
@@ -302,20 +307,7 @@ pub struct Forecast {
 impl Plan {
     /// The cell of one test in one arrangement: the factors of both.
     pub fn cell(&self, arrangement: &Arrangement, test: &TestPlan) -> Cell {
-        let mut cell = arrangement.cell();
-        let optional = [
-            (Factor::Direction, test.direction.map(|direction| direction.to_string())),
-            (Factor::Streams, test.streams.map(|streams| streams.to_string())),
-            (Factor::Rate, test.rate.map(|rate| rate.to_string())),
-            (Factor::Payload, test.payload.map(|payload| format!("{}B", payload.get()))),
-            (Factor::CongestionControl, test.congestion_control.clone()),
-        ];
-        for (factor, level) in optional {
-            if let Some(level) = level {
-                cell = cell.with(factor, level);
-            }
-        }
-        cell.with(Factor::Test, test.name.as_str())
+        arrangement.cell().joined(&test.cell())
     }
 
     /// The node of this name.
@@ -386,6 +378,21 @@ fn write_canonical(value: &serde_json::Value, out: &mut String) {
         | serde_json::Value::Bool(_)
         | serde_json::Value::Number(_)
         | serde_json::Value::String(_) => out.push_str(&value.to_string()),
+    }
+}
+
+impl TestPlan {
+    /// The factors of the test alone.
+    pub fn cell(&self) -> Cell {
+        let optional = [
+            (Factor::Direction, self.direction.map(|direction| direction.to_string())),
+            (Factor::Streams, self.streams.map(|streams| streams.to_string())),
+            (Factor::Rate, self.rate.map(|rate| rate.to_string())),
+            (Factor::Payload, self.payload.map(|payload| format!("{}B", payload.get()))),
+            (Factor::CongestionControl, self.congestion_control.clone()),
+        ];
+        let levels = optional.into_iter().filter_map(|(factor, level)| Some((factor, level?)));
+        levels.collect::<Cell>().with(Factor::Test, self.name.as_str())
     }
 }
 

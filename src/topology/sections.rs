@@ -293,10 +293,7 @@ fn engine(name: &str, table: &Table<'_>, problems: &mut Problems<'_>) -> Option<
     };
     match *key {
         "interface" => match check_interface(text.get_ref()) {
-            Ok(()) => match text.get_ref().parse() {
-                Ok(spec @ EngineSpec::Interface(_)) => Some(spec),
-                _ => bad(problems, format!("`{}` is an engine's own word", text.get_ref()), "use `path` or `kind`"),
-            },
+            Ok(()) => Some(EngineSpec::Interface(text.into_inner())),
             Err(why) => bad(
                 problems,
                 format!("`{}` is no interface: {why}", printable(text.get_ref())),

@@ -132,7 +132,8 @@ word!(Delivery, "delivery");
 word!(UnderlayKind, "kind of underlay");
 word!(Profile, "profile");
 
-/// What carries a pair's traffic. Text in files and records, as a person types it.
+/// What carries a pair's traffic. Text in files and records, as a person types it; an interface may be typed without its
+/// `interface:`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EngineSpec {
     /// Nothing: straight over the underlay.
@@ -159,7 +160,8 @@ impl fmt::Display for EngineSpec {
             Self::Embedded => "embedded",
             Self::Direct => "direct",
             Self::Kernel => "kernel",
-            Self::Interface(text) | Self::Daemon(text) => text,
+            Self::Interface(name) => return f.pad(&format!("interface:{name}")),
+            Self::Daemon(path) => path,
         })
     }
 }
@@ -190,10 +192,13 @@ impl FromStr for EngineSpec {
                 bad("a path that ends in `/` is a directory".to_owned())
             }
             daemon if daemon.contains('/') || KNOWN_DAEMONS.contains(&daemon) => Ok(Self::Daemon(daemon.to_owned())),
-            interface => match super::names::check_interface(interface) {
-                Ok(()) => Ok(Self::Interface(interface.to_owned())),
-                Err(why) => bad(format!("as an interface's name, {why}")),
-            },
+            other => {
+                let name = other.strip_prefix("interface:").unwrap_or(other);
+                match super::names::check_interface(name) {
+                    Ok(()) => Ok(Self::Interface(name.to_owned())),
+                    Err(why) => bad(format!("as an interface's name, {why}")),
+                }
+            }
         }
     }
 }

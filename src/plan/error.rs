@@ -1,0 +1,170 @@
+//! Why a plan cannot be made.
+
+use crate::cell::{Factor, TestKind, did_you_mean, printable};
+use crate::topology::BadEngine;
+use crate::units::{Bytes, Family, Mtu};
+
+/// A topology and a request that make no plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// A level that nothing has.
+    #[error(
+        "there is no {factor} `{}`; {}the levels of {factor} are {}",
+        printable(.level),
+        did_you_mean(.level, .known.iter().map(String::as_str)),
+        listed(.known)
+    )]
+    UnknownLevel {
+        /// The factor.
+        factor: Factor,
+        /// What was written.
+        level: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// A factor that no test of the topology has.
+    #[error("no test here has a {factor}, so `--only {factor}=...` leaves nothing; leave it out, or narrow by {}", listed(.known))]
+    FactorUnused {
+        /// The factor.
+        factor: Factor,
+        /// The factors that have levels.
+        known: Vec<String>,
+    },
+    /// A narrowing whose parts exclude each other.
+    #[error("what was asked for leaves nothing to measure: {why}")]
+    NothingLeft {
+        /// Which parts, and what there is.
+        why: String,
+    },
+    /// An engine's name that cannot be one.
+    #[error("`{}` cannot name an engine: {why}", printable(.name))]
+    EngineName {
+        /// What was written.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A spec that means nothing.
+    #[error(transparent)]
+    Engine(#[from] BadEngine),
+    /// The same engine twice in the request.
+    #[error("engine `{name}` is given twice; the same spec under two names is an A/A")]
+    EngineTwice {
+        /// Its name.
+        name: String,
+    },
+    /// An interface in a node that this program makes.
+    #[error(
+        "engine `{engine}` is an interface that something else manages, but the nodes are made here and have none; give nodes a `reach`, or choose embedded, kernel or a daemon's path"
+    )]
+    InterfaceHere {
+        /// The engine's name.
+        engine: String,
+    },
+    /// An engine that cannot carry any of the tests.
+    #[error("engine `{engine}` can carry none of the tests ({tests}); it carries {can}")]
+    NoTestForEngine {
+        /// The engine level.
+        engine: String,
+        /// The tests asked for.
+        tests: String,
+        /// The kinds that it can carry.
+        can: String,
+    },
+    /// A kind of test that is known but not built yet.
+    #[error("this version does not measure {kind} yet; it measures {}", TestKind::MEASURED.map(TestKind::name).join(", "))]
+    NotMeasured {
+        /// The kind.
+        kind: TestKind,
+    },
+    /// A number in the request that is out of range.
+    #[error("{what} is out of range: {range}")]
+    OutOfRange {
+        /// What.
+        what: &'static str,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// No network is left to take addresses from.
+    #[error("no addresses are left for {what}: {why}")]
+    NoAddresses {
+        /// For what.
+        what: String,
+        /// The reason, and what to do.
+        why: String,
+    },
+    /// A datagram that would be cut in pieces.
+    #[error(
+        "a payload of {payload} bytes does not fit in one packet {place} (MTU {mtu}): {most} bytes is the most; write payload = \"{most}B\" or less"
+    )]
+    Payload {
+        /// The payload in bytes.
+        payload: u64,
+        /// Where it does not fit.
+        place: String,
+        /// The MTU there.
+        mtu: Mtu,
+        /// The most that fits.
+        most: u64,
+    },
+    /// An underlay too narrow for a tunnel.
+    #[error(
+        "an {family} underlay of MTU {mtu} (`{underlay}`) leaves {left} bytes for packets inside a tunnel, too few for IPv4, which needs 576; widen it, or measure it with `--engine raw`"
+    )]
+    MtuTooSmall {
+        /// The underlay.
+        underlay: String,
+        /// Its family.
+        family: Family,
+        /// Its MTU.
+        mtu: Mtu,
+        /// What is left inside.
+        left: u16,
+    },
+    /// More bytes than the file allows.
+    #[error(
+        "underlay `{underlay}` would carry about {forecast} {at}, and its budget is {budget}; take fewer rounds or a shorter duration, narrow with `--only`, or raise the budget"
+    )]
+    Budget {
+        /// The underlay.
+        underlay: String,
+        /// The bytes forecast.
+        forecast: Bytes,
+        /// At which rate, and where it comes from.
+        at: String,
+        /// The budget.
+        budget: Bytes,
+    },
+    /// More memory than the machine has.
+    #[error(
+        "the lab may take {needed} of memory ({parts}), and {available} are free; name fewer nodes, engines or underlays"
+    )]
+    Memory {
+        /// What it may take.
+        needed: Bytes,
+        /// What makes it up.
+        parts: String,
+        /// What is free.
+        available: Bytes,
+    },
+    /// A run that would not end.
+    #[error(
+        "this is {visits} visits, and {most} is the most that one record holds; take fewer rounds, or narrow with `--only`"
+    )]
+    TooMany {
+        /// The visits.
+        visits: u64,
+        /// The limit.
+        most: u64,
+    },
+}
+
+/// At most a dozen: a mesh has hundreds of pairs.
+pub(super) fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let shown = names.iter().take(SHOWN).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

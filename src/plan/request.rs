@@ -1,0 +1,33 @@
+//! What a person asks for on top of the file: narrowing and overriding.
+
+use crate::cell::Factor;
+use crate::topology::Profile;
+use crate::units::{Bytes, Span};
+
+/// What to make of a topology. The default is the file as it is, quick.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    /// How long and how often.
+    pub profile: Profile,
+    /// `--only FACTOR=LEVEL,...`: the levels to keep, in this order. Several of one factor add up.
+    pub only: Vec<(Factor, Vec<String>)>,
+    /// `--engine NAME[=SPEC]`: these engines instead of the file's; `raw` stays if the file has it.
+    pub engines: Vec<EngineRequest>,
+    /// `--rounds`, instead of the profile's.
+    pub rounds: Option<u32>,
+    /// `--duration`, the window of every test, instead of the profile's.
+    pub duration: Option<Span>,
+    /// `--seed`; 1 where none is given, so that a plan is repeatable by default.
+    pub seed: Option<u64>,
+    /// The memory that the machine has for nodes made here; absent: not checked.
+    pub memory: Option<Bytes>,
+}
+
+/// `--engine NAME[=SPEC]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineRequest {
+    /// The engine's name, or a level of two (`old>new`); without a spec also a spec itself (`embedded`, `./wireguard-go`).
+    pub name: String,
+    /// What it is; absent: as the topology says, or as the name says.
+    pub spec: Option<String>,
+}

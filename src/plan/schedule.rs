@@ -1,0 +1,387 @@
+//! What is visited and what is measured: arrangements and tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::error::PlanError;
+use super::select::Selection;
+use super::{Arrangement, EnginePlan, Pair, Plan, SettingsPlan, StackPlan, TestPlan, TunnelPlan, UnderlayPlan};
+use crate::cell::{Factor, TestKind, ends};
+use crate::topology::{EngineSpec, Profile, Topology};
+use crate::units::{Family, Span};
+
+/// Everything of a plan but places and order.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub(super) compare: Option<Factor>,
+    pub(super) levels: BTreeMap<Factor, Vec<String>>,
+    pub(super) underlays: Vec<String>,
+    pub(super) engines: Vec<EnginePlan>,
+    pub(super) stacks: Vec<StackPlan>,
+    pub(super) settings: Vec<SettingsPlan>,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) arrangements: Vec<Arrangement>,
+    pub(super) tests: Vec<TestPlan>,
+}
+
+impl Schedule {
+    /// The indices of the tests that `engine` (a level) can carry.
+    pub(super) fn tests_of(&self, engine: &str) -> Vec<usize> {
+        let kinds: Vec<fn(TestKind) -> bool> = self.specs(engine).map(carries).collect();
+        let carried = |test: &TestPlan| kinds.iter().all(|carries| carries(test.kind));
+        self.tests.iter().enumerate().filter(|(_, test)| carried(test)).map(|(index, _)| index).collect()
+    }
+
+    /// What the ends of an engine level are.
+    pub(super) fn specs(&self, level: &str) -> impl Iterator<Item = &EngineSpec> {
+        let (client, server) = ends(level);
+        self.engines
+            .iter()
+            .filter(move |engine| engine.name == client || engine.name == server)
+            .map(|engine| &engine.spec)
+    }
+}
+
+/// Rounds of a profile whose file says nothing.
+pub(super) const fn rounds(profile: Profile) -> u32 {
+    match profile {
+        Profile::Quick | Profile::Standard => 3,
+        Profile::Thorough => 10,
+    }
+}
+
+/// Window and warm-up of a test where neither file nor request says.
+const fn times(profile: Profile, kind: TestKind) -> (Duration, Duration) {
+    let quick = match kind {
+        TestKind::TcpStream | TestKind::UdpStream => (500, 100),
+        TestKind::UdpSearch => (2_000, 100),
+        TestKind::TcpRr | TestKind::UdpRr => (250, 50),
+        TestKind::TcpCrr => (200, 50),
+        TestKind::Ping => (500, 0),
+        TestKind::Handshake | TestKind::Connections | TestKind::Mtu => (1_000, 0),
+    };
+    let long = match kind {
+        TestKind::TcpStream | TestKind::UdpStream | TestKind::UdpSearch => (10_000, 1_000),
+        TestKind::TcpRr | TestKind::UdpRr | TestKind::TcpCrr => (10_000, 200),
+        TestKind::Ping | TestKind::Handshake | TestKind::Connections | TestKind::Mtu => (10_000, 0),
+    };
+    let (window, warmup) = match profile {
+        Profile::Quick => quick,
+        Profile::Standard | Profile::Thorough => long,
+    };
+    (Duration::from_millis(window), Duration::from_millis(warmup))
+}
+
+/// The kinds of test that an engine can carry. `direct` has no interface, so no kernel sockets; `raw` has no handshake.
+fn carries(spec: &EngineSpec) -> fn(TestKind) -> bool {
+    match spec {
+        EngineSpec::Raw => |kind| kind != TestKind::Handshake,
+        EngineSpec::Direct => |kind| matches!(kind, TestKind::UdpStream | TestKind::UdpRr | TestKind::Handshake),
+        EngineSpec::Embedded | EngineSpec::Kernel | EngineSpec::Interface(_) | EngineSpec::Daemon(_) => |_| true,
+    }
+}
+
+/// Expands the selection.
+pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result<Schedule, PlanError> {
+    let mut schedule = Schedule {
+        compare: None,
+        levels: BTreeMap::new(),
+        underlays: Vec::new(),
+        engines: engines(topology, selection)?,
+        stacks: Vec::new(),
+        settings: Vec::new(),
+        pairs: Vec::new(),
+        arrangements: Vec::new(),
+        tests: tests(topology, selection)?,
+    };
+    let by_name: BTreeMap<&str, _> = topology.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+    for pair in &selection.pairs {
+        for underlay in &selection.underlays {
+            let attached = [&pair.client, &pair.server]
+                .iter()
+                .all(|end| by_name.get(end.as_str()).is_some_and(|node| node.has(underlay)));
+            if attached {
+                arrange(pair, underlay, selection, &mut schedule.arrangements);
+            }
+        }
+    }
+    if schedule.arrangements.is_empty() {
+        let list = |levels: &[String]| super::error::listed(levels);
+        let pairs: Vec<String> = selection.pairs.iter().map(ToString::to_string).collect();
+        let why = format!("no pair of {} has both nodes on {}", list(&pairs), list(&selection.underlays));
+        return Err(PlanError::NothingLeft { why });
+    }
+    for level in &selection.engine_levels {
+        if schedule.tests_of(level).is_empty() {
+            return Err(no_test_for(level, &schedule));
+        }
+    }
+    keep_used(topology, selection, &mut schedule);
+    schedule.levels = levels(&schedule, selection);
+    let several = |factor: &Factor| schedule.levels.get(factor).is_some_and(|levels| levels.len() > 1);
+    schedule.compare = selection.compare.filter(several);
+    Ok(schedule)
+}
+
+fn arrange(pair: &Pair, underlay: &str, selection: &Selection<'_>, into: &mut Vec<Arrangement>) {
+    for engine in &selection.engine_levels {
+        for stack in &selection.stack_levels {
+            for settings in &selection.settings {
+                into.push(Arrangement {
+                    pair: pair.clone(),
+                    underlay: underlay.to_owned(),
+                    engine: engine.clone(),
+                    stack: stack.clone(),
+                    settings: settings.clone(),
+                });
+            }
+        }
+    }
+}
+
+fn no_test_for(level: &str, schedule: &Schedule) -> PlanError {
+    let kinds: Vec<fn(TestKind) -> bool> = schedule.specs(level).map(carries).collect();
+    let can = TestKind::ALL.into_iter().filter(|kind| kinds.iter().all(|carries| carries(*kind)));
+    let names: BTreeSet<&str> = schedule.tests.iter().map(|test| test.name.as_str()).collect();
+    PlanError::NoTestForEngine {
+        engine: level.to_owned(),
+        tests: names.into_iter().collect::<Vec<_>>().join(", "),
+        can: can.map(TestKind::name).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn engines(topology: &Topology, selection: &Selection<'_>) -> Result<Vec<EnginePlan>, PlanError> {
+    let used: BTreeSet<&str> =
+        selection.engine_levels.iter().flat_map(|level| <[&str; 2]>::from(ends(level))).collect();
+    let engines = selection.engines.iter().filter(|engine| used.contains(engine.name.as_str()));
+    engines
+        .map(|engine| match &engine.spec {
+            EngineSpec::Interface(_) if topology.is_local() => {
+                Err(PlanError::InterfaceHere { engine: engine.name.clone() })
+            }
+            EngineSpec::Raw
+            | EngineSpec::Embedded
+            | EngineSpec::Direct
+            | EngineSpec::Kernel
+            | EngineSpec::Interface(_)
+            | EngineSpec::Daemon(_) => Ok(EnginePlan { name: engine.name.clone(), spec: engine.spec.clone() }),
+        })
+        .collect()
+}
+
+/// Pairs, underlays, stacks and settings that some arrangement uses.
+fn keep_used(topology: &Topology, selection: &Selection<'_>, schedule: &mut Schedule) {
+    let pairs: BTreeSet<&Pair> = schedule.arrangements.iter().map(|arrangement| &arrangement.pair).collect();
+    let underlays: BTreeSet<&str> =
+        schedule.arrangements.iter().map(|arrangement| arrangement.underlay.as_str()).collect();
+    schedule.underlays =
+        selection.underlays.iter().filter(|underlay| underlays.contains(underlay.as_str())).cloned().collect();
+    schedule.pairs = selection.pairs.iter().filter(|pair| pairs.contains(pair)).cloned().collect();
+    let stacks: BTreeSet<&str> =
+        selection.stack_levels.iter().flat_map(|level| <[&str; 2]>::from(ends(level))).collect();
+    schedule.stacks = topology
+        .stacks
+        .iter()
+        .filter(|stack| stacks.contains(stack.name.as_str()))
+        .map(|stack| StackPlan {
+            name: stack.name.clone(),
+            delivery: stack.delivery,
+            receive_queues: stack.receive_queues,
+        })
+        .collect();
+    let settings: BTreeSet<&str> =
+        selection.settings.iter().flatten().flat_map(|level| <[&str; 2]>::from(ends(level))).collect();
+    schedule.settings = topology
+        .settings
+        .iter()
+        .filter(|named| settings.contains(named.name.as_str()))
+        .map(|named| SettingsPlan {
+            name: named.name.clone(),
+            sysctl: named.sysctl.clone(),
+            features: named.features.clone(),
+            rps_cpus: named.rps_cpus.clone(),
+        })
+        .collect();
+}
+
+/// The levels of every factor, in the order in which they were named: the first is the baseline.
+fn levels(schedule: &Schedule, selection: &Selection<'_>) -> BTreeMap<Factor, Vec<String>> {
+    let mut levels: BTreeMap<Factor, Vec<String>> = BTreeMap::new();
+    levels.insert(Factor::Pair, schedule.pairs.iter().map(ToString::to_string).collect());
+    levels.insert(Factor::Underlay, schedule.underlays.clone());
+    levels.insert(Factor::Engine, selection.engine_levels.clone());
+    levels.insert(Factor::Stack, selection.stack_levels.clone());
+    let settings: Vec<String> = selection.settings.iter().flatten().cloned().collect();
+    if !settings.is_empty() {
+        levels.insert(Factor::Settings, settings);
+    }
+    for test in &schedule.tests {
+        for (factor, level) in test.cell().iter() {
+            let named = levels.entry(factor).or_default();
+            if !named.iter().any(|known| known == level) {
+                named.push(level.to_owned());
+            }
+        }
+    }
+    for (factor, named) in &mut levels {
+        if let Some(wanted) = selection.only.get(factor) {
+            named.sort_by_key(|level| wanted.iter().position(|wanted| wanted == level));
+        }
+    }
+    levels
+}
+
+/// Every test with every level of its factors, narrowed.
+fn tests(topology: &Topology, selection: &Selection<'_>) -> Result<Vec<TestPlan>, PlanError> {
+    let profile = topology.profiles.get(&selection.request.profile);
+    let kept = profile.and_then(|profile| profile.tests.as_ref());
+    let named = selection.only.get(&Factor::Test);
+    let mut all = Vec::new();
+    for test in &topology.tests {
+        // A test that is asked for by name runs in every profile.
+        let asked = named.is_some_and(|names| names.contains(&test.name.as_str()));
+        if asked || kept.is_none_or(|kept| kept.contains(&test.name)) {
+            all.extend(expand(test, topology, selection));
+        }
+    }
+    let mut tests = all.clone();
+    for (factor, wanted) in selection.only.iter().filter(|(factor, _)| !factor.is_arranged()) {
+        narrow(*factor, wanted, &all, &mut tests, topology)?;
+    }
+    if let Some(test) = tests.iter().find(|test| !TestKind::MEASURED.contains(&test.kind)) {
+        return Err(PlanError::NotMeasured { kind: test.kind });
+    }
+    if tests.is_empty() {
+        let asked = selection.only.iter().filter(|(factor, _)| !factor.is_arranged());
+        let asked: Vec<String> = asked.map(|(factor, wanted)| format!("{factor}={}", wanted.join(","))).collect();
+        return Err(PlanError::NothingLeft { why: format!("no test has {} at once", asked.join(" and ")) });
+    }
+    Ok(tests)
+}
+
+/// Keeps the tests whose level of `factor` is wanted. A test without the factor has no other level: it stays.
+fn narrow(
+    factor: Factor,
+    wanted: &[&str],
+    all: &[TestPlan],
+    tests: &mut Vec<TestPlan>,
+    topology: &Topology,
+) -> Result<(), PlanError> {
+    let mut known: Vec<String> = Vec::new();
+    for test in all {
+        if let Some(level) = test.cell().get(factor)
+            && !known.iter().any(|name| name == level)
+        {
+            known.push(level.to_owned());
+        }
+    }
+    if factor == Factor::Test {
+        known = topology.tests.iter().map(|test| test.name.clone()).collect();
+    }
+    if known.is_empty() {
+        let factors = all.iter().flat_map(|test| test.cell().iter().map(|(factor, _)| factor).collect::<Vec<_>>());
+        let factors: BTreeSet<Factor> = factors.collect();
+        let known = factors.into_iter().map(|factor| factor.to_string()).collect();
+        return Err(PlanError::FactorUnused { factor, known });
+    }
+    if let Some(level) = wanted.iter().find(|level| !known.iter().any(|name| name == *level)) {
+        return Err(PlanError::UnknownLevel { factor, level: (*level).to_owned(), known });
+    }
+    tests.retain(|test| test.cell().get(factor).is_none_or(|level| wanted.contains(&level)));
+    Ok(())
+}
+
+/// One test's levels, multiplied out.
+fn expand(test: &crate::topology::Test, topology: &Topology, selection: &Selection<'_>) -> Vec<TestPlan> {
+    let spec = topology.profiles.get(&selection.request.profile);
+    let (window, warmup) = times(selection.request.profile, test.kind);
+    let duration = selection
+        .request
+        .duration
+        .or_else(|| spec.and_then(|spec| spec.duration.of(&test.name)))
+        .or(test.duration)
+        .unwrap_or_else(|| Span::new(window));
+    let warmup = spec.and_then(|spec| spec.warmup.of(&test.name)).or(test.warmup).unwrap_or_else(|| Span::new(warmup));
+    let streams = spec.and_then(|spec| spec.streams.as_ref()).filter(|_| !test.streams.is_empty());
+    let directions = spec.and_then(|spec| spec.direction.as_ref()).filter(|_| !test.direction.is_empty());
+    let mut plans = vec![TestPlan {
+        name: test.name.clone(),
+        kind: test.kind,
+        direction: None,
+        streams: None,
+        rate: None,
+        payload: None,
+        congestion_control: None,
+        warmup,
+        duration,
+        probe: test.probe,
+    }];
+    multiply(&mut plans, &test.congestion_control, |plan, name| plan.congestion_control = Some(name));
+    multiply(&mut plans, &test.payload, |plan, payload| plan.payload = Some(payload));
+    multiply(&mut plans, &test.rate, |plan, rate| plan.rate = Some(rate));
+    multiply(&mut plans, streams.unwrap_or(&test.streams), |plan, streams| plan.streams = Some(streams));
+    multiply(&mut plans, directions.unwrap_or(&test.direction), |plan, direction| plan.direction = Some(direction));
+    plans
+}
+
+/// Each plan once per level; an empty list is a factor that does not apply.
+fn multiply<T: Clone>(plans: &mut Vec<TestPlan>, levels: &[T], set: impl Fn(&mut TestPlan, T)) {
+    if levels.is_empty() {
+        return;
+    }
+    let each = |plan: &TestPlan, level: &T| {
+        let mut plan = plan.clone();
+        set(&mut plan, level.clone());
+        plan
+    };
+    *plans = plans.iter().flat_map(|plan| levels.iter().map(|level| each(plan, level)).collect::<Vec<_>>()).collect();
+}
+
+/// Datagrams must cross every arrangement's path in one piece: fragments measure something else (field case M-07).
+pub(super) fn check_payloads(
+    schedule: &Schedule,
+    underlays: &[UnderlayPlan],
+    tunnels: &[TunnelPlan],
+) -> Result<(), PlanError> {
+    const UDP_OR_ICMP: u64 = 8;
+    let largest = schedule
+        .tests
+        .iter()
+        .filter(|test| {
+            matches!(test.kind, TestKind::UdpStream | TestKind::UdpSearch | TestKind::UdpRr | TestKind::Ping)
+        })
+        .filter_map(|test| test.payload)
+        .max();
+    let Some(payload) = largest.map(crate::units::Bytes::get) else { return Ok(()) };
+    let inside = tunnels
+        .iter()
+        .map(|tunnel| (format!("in tunnel `{}` over `{}`", tunnel.engine, tunnel.underlay), tunnel.mtu, Family::Ipv4));
+    let raw = schedule.engines.iter().any(|engine| engine.spec == EngineSpec::Raw);
+    let outside = underlays
+        .iter()
+        .filter(|_| raw)
+        .map(|underlay| (format!("on underlay `{}`", underlay.name), underlay.mtu, underlay.family));
+    for (place, mtu, family) in inside.chain(outside) {
+        let header = match family {
+            Family::Ipv4 => 20,
+            Family::Ipv6 => 40,
+        };
+        let most = u64::from(mtu.get()).saturating_sub(header + UDP_OR_ICMP);
+        if payload > most {
+            return Err(PlanError::Payload { payload, place, mtu, most });
+        }
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// The levels of the compared factor, the baseline first; empty where nothing is compared. The raw underlay stands
+    /// beside engines and is no candidate where two others are.
+    pub fn compared(&self) -> Vec<&str> {
+        let Some(levels) = self.compare.and_then(|factor| self.levels.get(&factor)) else { return Vec::new() };
+        let raw = |level: &&String| self.engine(level).is_some_and(|engine| engine.spec == EngineSpec::Raw);
+        let tunnels = levels.iter().filter(|level| !raw(level)).count();
+        let drop_raw = self.compare == Some(Factor::Engine) && tunnels > 1;
+        levels.iter().filter(|level| !(drop_raw && raw(level))).map(String::as_str).collect()
+    }
+}
