@@ -13,6 +13,7 @@ pub mod pidfd;
 pub mod proc;
 pub mod socket;
 pub mod spawn;
+pub mod sysctl;
 pub mod tcp_info;
 pub mod tun;
 pub mod udp;
