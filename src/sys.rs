@@ -7,6 +7,7 @@ pub mod channel;
 pub mod clock;
 pub mod ethtool;
 pub mod inherit;
+pub mod mmsg;
 pub mod namespaces;
 pub mod netlink;
 pub mod pidfd;

@@ -12,14 +12,24 @@
 //! own deadline, and are joined when it is dropped.
 
 mod control;
+mod datagram;
 pub mod histogram;
 pub mod job;
+mod messages;
 pub mod meters;
 pub mod outcome;
+mod pacing;
+mod ping;
+mod probe;
+mod round_trips;
+mod sequence;
 mod sockets;
 mod tally;
+mod tcp_crr;
 mod tcp_rr;
 mod tcp_stream;
+mod udp_rr;
+mod udp_stream;
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,7 +43,7 @@ pub use outcome::{
     TcpSummary, Window,
 };
 
-use control::{Control, Finish};
+use control::{Control, Finish, Worker};
 
 /// Why a test could not be prepared or measured.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +149,12 @@ pub fn prepare(job: &Job) -> Result<Prepared, TrafficError> {
     let opened = match &job.kind {
         JobKind::TcpStream { streams, buffers } => tcp_stream::open(job, &control, *streams, *buffers),
         JobKind::TcpRr { request, response } => tcp_rr::open(job, &control, *request, *response),
-        other => Err(TrafficError::BadJob { reason: format!("{} is not known to this version", other.name()) }),
+        JobKind::UdpStream { rate, payload, flows, buffers } => {
+            udp_stream::open(job, &control, *rate, *payload, *flows, *buffers)
+        }
+        JobKind::UdpRr { request, response } => udp_rr::open(job, &control, *request, *response),
+        JobKind::TcpCrr { request, response } => tcp_crr::open(job, &control, *request, *response),
+        JobKind::Ping { rate, payload } => ping::open(job, &control, *rate, *payload),
     };
     match opened {
         Ok(Opened { ports, finish }) => Ok(Prepared { ports, job: OwnedJob { control, finish: Some(finish) } }),
@@ -156,6 +171,13 @@ struct Opened {
     /// The server's ports, in the order in which the client uses them.
     ports: Vec<u16>,
     finish: Finish,
+}
+
+impl Opened {
+    /// A job of one thread.
+    fn single(ports: Vec<u16>, worker: Worker<Outcome>) -> Self {
+        Self { ports, finish: Box::new(move |_: &Control| worker.join()) }
+    }
 }
 
 /// A job whose sockets are open and whose threads wait. Dropping it closes and joins them.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::{Caution, Job, Outcome, TrafficError};
+use super::{Caution, Job, Outcome, TrafficError, Window};
 use crate::sys::clock;
 
 /// Every blocking call returns after this time at the latest, to look at [`Control`].
@@ -136,6 +136,15 @@ impl Control {
         (count > 0).then_some(Caution::Strangers { count })
     }
 
+    /// The window that `bounds` make, measured to its end.
+    pub(super) fn whole_window(&self, bounds: Bounds) -> Window {
+        Window {
+            first_byte_after_ns: bounds.first_ns.saturating_sub(self.started_ns()),
+            warmup_ns: bounds.begin_ns - bounds.first_ns,
+            length_ns: bounds.end_ns - bounds.begin_ns,
+        }
+    }
+
     fn wait_for_start(&self) -> Result<(), TrafficError> {
         let what = || "the start".to_owned();
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +192,7 @@ impl<T: Send + 'static> Worker<T> {
         }
     }
 
-    fn join(self) -> Result<T, TrafficError> {
+    pub(super) fn join(self) -> Result<T, TrafficError> {
         let Self { name, thread } = self;
         thread.join().unwrap_or(Err(TrafficError::Panicked { thread: name }))
     }

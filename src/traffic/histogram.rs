@@ -7,7 +7,7 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// Values above are counted as this one: a round trip of a minute is a failure, not a latency.
 const HIGHEST_NS: u64 = 60_000_000_000;
 /// A percentile is only told with this many samples beyond it (design.md 7.3).
-const SAMPLES_BEYOND: u64 = 10;
+pub(super) const SAMPLES_BEYOND: u64 = 10;
 
 /// Nanoseconds and how often they were seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,9 +42,11 @@ impl Histogram {
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.count();
         let rank = (quantile.clamp(0.0, 1.0) * count as f64).ceil().max(1.0) as u64;
-        if count < rank + SAMPLES_BEYOND {
-            return None;
-        }
+        (count >= rank + SAMPLES_BEYOND).then(|| self.value_at_rank_ns(rank)).flatten()
+    }
+
+    /// The value of the `rank`-th smallest sample, from 1.
+    pub(super) fn value_at_rank_ns(&self, rank: u64) -> Option<u64> {
         let mut seen = 0;
         self.buckets.iter().find_map(|(value, in_bucket)| {
             seen += in_bucket;

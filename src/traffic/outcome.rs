@@ -4,12 +4,13 @@
 //! counts are shown beside it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::histogram::Histogram;
-use super::job::Role;
+use super::histogram::{self, Histogram};
+use super::job::{Job, Role};
 use crate::units::{BitRate, Bytes, Direction};
 
 /// What one end of a test saw.
@@ -41,6 +42,9 @@ pub struct Outcome {
     /// Round trips under load, at the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
+    /// How late a paced sender's bursts were: its own part in the shape of the traffic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Histogram>,
     /// What held, read back from the live sockets.
     pub conditions: Conditions,
     /// TCP's own account, per stream.
@@ -52,6 +56,26 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// An outcome of `job` that tells nothing yet.
+    pub(super) fn new(job: &Job) -> Self {
+        Self {
+            role: job.role,
+            kind: job.kind.name().to_owned(),
+            direction: job.direction,
+            window: None,
+            counts: Counts::default(),
+            streams: Vec::new(),
+            series: None,
+            gaps: Vec::new(),
+            latency: None,
+            probe: None,
+            lateness: None,
+            conditions: Conditions::default(),
+            tcp: Vec::new(),
+            cautions: Vec::new(),
+        }
+    }
+
     /// Unique bytes received over the window: the result of a stream, at its receiver.
     pub fn received_rate(&self) -> Option<BitRate> {
         BitRate::mean(Bytes::new(self.counts.received_bytes?), std::time::Duration::from_nanos(self.window?.length_ns))
@@ -112,7 +136,7 @@ pub struct Counts {
     /// expected one). Reordered is not lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reordered_packets: Option<u64>,
-    /// Second and further copies of a datagram. Not in `received_packets`.
+    /// Second and further copies of a datagram or an answer. Not in `received_packets`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate_packets: Option<u64>,
     /// Datagrams that came so late that it is no longer known whether they were copies. Not in `received_packets`.
@@ -127,12 +151,52 @@ pub struct Counts {
     /// Requests (or connections) given up after the time-out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<u64>,
+    /// The mean variation of the transit time from one datagram to the next, smoothed as in RFC 3550 section 6.4.1, at the
+    /// window's end. Datagrams that one receive call took together count as arrived together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<u64>,
     /// TCP segments sent again (`TCP_INFO`, this end's sending).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_segments: Option<u64>,
     /// Failed calls by the errno's name (`"ENOBUFS"`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Counts a failed call under its errno's name.
+    pub(super) fn add_error(&mut self, error: &io::Error) {
+        let name = match error.raw_os_error() {
+            Some(errno) => format!("{:?}", nix::errno::Errno::from_raw(errno)),
+            None => format!("{:?}", error.kind()),
+        };
+        *self.errors.entry(name).or_default() += 1;
+    }
+
+    /// Adds another flow's counts to these. The jitter becomes the larger one.
+    pub(super) fn add(&mut self, other: &Self) {
+        let sum = |one: &mut Option<u64>, other: Option<u64>| {
+            *one = one.zip(other).map(|(one, other)| one + other).or(*one).or(other);
+        };
+        sum(&mut self.sent_bytes, other.sent_bytes);
+        sum(&mut self.received_bytes, other.received_bytes);
+        sum(&mut self.offered_packets, other.offered_packets);
+        sum(&mut self.sent_packets, other.sent_packets);
+        sum(&mut self.peer_sent_packets, other.peer_sent_packets);
+        sum(&mut self.received_packets, other.received_packets);
+        sum(&mut self.lost_packets, other.lost_packets);
+        sum(&mut self.reordered_packets, other.reordered_packets);
+        sum(&mut self.duplicate_packets, other.duplicate_packets);
+        sum(&mut self.stale_packets, other.stale_packets);
+        sum(&mut self.socket_drops, other.socket_drops);
+        sum(&mut self.transactions, other.transactions);
+        sum(&mut self.timeouts, other.timeouts);
+        sum(&mut self.retransmitted_segments, other.retransmitted_segments);
+        self.jitter_ns = self.jitter_ns.max(other.jitter_ns);
+        for (name, count) in &other.errors {
+            *self.errors.entry(name.clone()).or_default() += count;
+        }
+    }
 }
 
 /// The part of one stream or flow.
@@ -196,17 +260,26 @@ pub struct Latency {
     pub sampling: Sampling,
     /// The samples of the window.
     pub histogram: Histogram,
+    /// Requests of the window without an answer: lost, or given up. They have no latency, and are not in the histogram.
+    pub unanswered: u64,
+}
+
+impl Latency {
+    /// A percentile in which the unanswered count as slower than any answer; absent where it falls among them, or where
+    /// fewer than ten samples lie beyond it.
+    pub fn quantile_with_unanswered_ns(&self, quantile: f64) -> Option<u64> {
+        let answered = self.histogram.count();
+        let all = answered + self.unanswered;
+        let rank = (quantile.clamp(0.0, 1.0) * all as f64).ceil().max(1.0) as u64;
+        (all >= rank + histogram::SAMPLES_BEYOND).then(|| self.histogram.value_at_rank_ns(rank)).flatten()
+    }
 }
 
 /// Round trips of small datagrams beside a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
-    /// Probes whose intended time lies in the window.
+    /// Probes whose intended time lies in the window; the answered ones are in the histogram, the others lost.
     pub sent: u64,
-    /// Those that were answered before the end.
-    pub answered: u64,
-    /// Those that were not.
-    pub lost: u64,
     /// From the intended time of sending to the answer.
     pub latency: Latency,
     /// How late the probes were sent: this end's own part in the latency.
@@ -331,6 +404,8 @@ pub enum Caution {
         /// How many.
         count: u64,
     },
+    /// No probe was answered: there is no latency under load.
+    ProbesUnanswered,
     /// The ends of a stream's conditions differ between its connections.
     ConditionsDiffer {
         /// Which condition.

@@ -1,7 +1,7 @@
 //! Opening sockets as a job asks for them, and reading back what was granted.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn peer(job: &Job, port_index: usize) -> Result<SocketAddr, TrafficEr
 }
 
 /// An address with its scope: a link-local IPv6 address means nothing without its interface.
-fn socket_address(job: &Job, address: IpAddr, port: u16) -> Result<SocketAddr, TrafficError> {
+pub(super) fn socket_address(job: &Job, address: IpAddr, port: u16) -> Result<SocketAddr, TrafficError> {
     match (address, &job.local_interface) {
         (IpAddr::V6(v6), Some(interface)) if v6.is_unicast_link_local() => {
             let index = nix::net::if_::if_nametoindex(interface.as_str())
@@ -57,7 +57,7 @@ fn socket_address(job: &Job, address: IpAddr, port: u16) -> Result<SocketAddr, T
 }
 
 /// A socket of the job's family, bound to its interface, not yet to its address.
-fn open(job: &Job, kind: Type, protocol: Protocol) -> Result<Socket, TrafficError> {
+pub(super) fn open(job: &Job, kind: Type, protocol: Protocol) -> Result<Socket, TrafficError> {
     let socket = Socket::new(if job.local.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 }, kind, Some(protocol))
         .map_err(failed("opening a socket"))?;
     if let Some(interface) = &job.local_interface {
@@ -68,7 +68,8 @@ fn open(job: &Job, kind: Type, protocol: Protocol) -> Result<Socket, TrafficErro
     Ok(socket)
 }
 
-fn bind(job: &Job, socket: &Socket) -> Result<(), TrafficError> {
+/// Binds a socket to the job's address.
+pub(super) fn bind(job: &Job, socket: &Socket) -> Result<(), TrafficError> {
     let address = socket_address(job, job.local, 0)?;
     socket.bind(&address.into()).map_err(failed(format!("binding a socket to {}", job.local)))
 }
@@ -178,12 +179,17 @@ fn read_hello(job: &Job, socket: &Socket) -> Option<u16> {
 }
 
 /// A UDP socket bound to an ephemeral port of the job's address.
-pub(super) fn udp_socket(job: &Job, buffers: Buffers) -> Result<Socket, TrafficError> {
+pub(super) fn udp_socket(job: &Job, buffers: Buffers) -> Result<UdpSocket, TrafficError> {
     let socket = open(job, Type::DGRAM, Protocol::UDP)?;
     ask_buffers(&socket, buffers)?;
     bind(job, &socket)?;
     tick(&socket)?;
-    Ok(socket)
+    Ok(socket.into())
+}
+
+/// The port that a bound UDP socket has.
+pub(super) fn udp_port(socket: &UdpSocket) -> Result<u16, TrafficError> {
+    socket.local_addr().map(|address| address.port()).map_err(failed("reading a socket's address"))
 }
 
 /// Sets the job's congestion control. Any that is loaded may be set with CAP_NET_ADMIN in the namespace's owner; without it

@@ -1,14 +1,14 @@
 //! `tcp-rr`: a request and a response at a time on one connection, without delay (`TCP_NODELAY`).
 
-use std::io::Read;
 use std::sync::Arc;
 
 use socket2::Socket;
 
-use super::control::{Bounds, Control, Worker, join_all};
+use super::control::{Control, Worker};
 use super::histogram::Recorder;
 use super::job::{Buffers, Job, Role};
-use super::outcome::{Counts, Latency, Outcome, Sampling, TcpSummary, Window};
+use super::messages::{receive, send};
+use super::outcome::{Counts, Latency, Outcome, Sampling, TcpSummary};
 use super::sockets::{self, failed};
 use super::{Opened, TrafficError};
 use crate::sys::clock;
@@ -36,11 +36,7 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, request: Bytes, response: 
             (Vec::new(), Worker::spawn(control, "tcp-rr", work)?)
         }
     };
-    let finish = Box::new(move |_: &Control| {
-        let mut outcomes = join_all(vec![worker])?;
-        outcomes.pop().ok_or_else(|| TrafficError::Panicked { thread: "tcp-rr".to_owned() })
-    });
-    Ok(Opened { ports, finish })
+    Ok(Opened::single(ports, worker))
 }
 
 /// Answers until the client closes.
@@ -61,8 +57,12 @@ fn serve(
     if answered == 0 {
         return Err(TrafficError::NothingArrived { what: "the first request".to_owned(), waited: control.elapsed() });
     }
-    let counts = Counts { transactions: Some(answered), ..Counts::default() };
-    Ok(Outcome { cautions: control.strangers().into_iter().collect(), ..finish(job, socket, None, counts)? })
+    Ok(Outcome {
+        counts: Counts { transactions: Some(answered), ..Counts::default() },
+        conditions: sockets::conditions(job, socket, Buffers::default()),
+        cautions: control.strangers().into_iter().collect(),
+        ..Outcome::new(job)
+    })
 }
 
 /// Asks until the window is over.
@@ -118,70 +118,11 @@ fn ask(
         ..Counts::default()
     };
     Ok(Outcome {
-        latency: Some(Latency { sampling: Sampling::ClosedLoop, histogram: latencies.finish() }),
-        tcp: vec![tcp],
-        ..finish(job, socket, Some(window(control, bounds)), counts)?
-    })
-}
-
-fn window(control: &Control, bounds: Bounds) -> Window {
-    Window {
-        first_byte_after_ns: bounds.first_ns.saturating_sub(control.started_ns()),
-        warmup_ns: bounds.begin_ns - bounds.first_ns,
-        length_ns: bounds.end_ns - bounds.begin_ns,
-    }
-}
-
-fn finish(job: &Job, socket: &Socket, window: Option<Window>, counts: Counts) -> Result<Outcome, TrafficError> {
-    Ok(Outcome {
-        role: job.role,
-        kind: job.kind.name().to_owned(),
-        direction: job.direction,
-        window,
+        window: Some(control.whole_window(bounds)),
         counts,
-        streams: Vec::new(),
-        series: None,
-        gaps: Vec::new(),
-        latency: None,
-        probe: None,
+        latency: Some(Latency { sampling: Sampling::ClosedLoop, histogram: latencies.finish(), unanswered: 0 }),
         conditions: sockets::conditions(job, socket, Buffers::default()),
-        tcp: Vec::new(),
-        cautions: Vec::new(),
+        tcp: vec![tcp],
+        ..Outcome::new(job)
     })
-}
-
-/// Fills `buffer`; false if the connection ends.
-fn receive(control: &Control, socket: &Socket, buffer: &mut [u8]) -> Result<bool, TrafficError> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match { socket }.read(&mut buffer[filled..]) {
-            Ok(0) => return Ok(false),
-            Ok(count) => filled += count,
-            Err(error) if sockets::is_end(&error) => return Ok(false),
-            Err(error) if sockets::is_tick(&error) => {
-                if control.stopped() {
-                    return Ok(false);
-                }
-                control.may_go_on(|| "the next message".to_owned())?;
-            }
-            Err(error) => return Err(failed("receiving")(error)),
-        }
-    }
-    Ok(true)
-}
-
-/// Sends all of `bytes`; false if the connection ends.
-fn send(control: &Control, socket: &Socket, bytes: &[u8]) -> Result<bool, TrafficError> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match socket.send_with_flags(&bytes[sent..], libc::MSG_NOSIGNAL) {
-            Ok(count) => sent += count,
-            Err(error) if sockets::is_end(&error) => return Ok(false),
-            Err(error) if sockets::is_tick(&error) => {
-                control.may_go_on(|| "room for the next message".to_owned())?;
-            }
-            Err(error) => return Err(failed("sending")(error)),
-        }
-    }
-    Ok(true)
 }

@@ -10,12 +10,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use socket2::Socket;
 
-use super::control::{Control, Worker, join_all};
+use super::control::{Control, Worker, both, join_all};
 use super::job::{Buffers, Job, Role};
 use super::outcome::{Caution, Conditions, Counts, Outcome, TcpSummary, Window};
 use super::sockets::{self, failed};
 use super::tally::{self, Finished, Tally};
-use super::{Opened, TrafficError};
+use super::{Opened, TrafficError, probe};
 use crate::sys::clock;
 use crate::sys::tcp_info::TcpInfo;
 
@@ -53,8 +53,14 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, streams: u16, buffers: Buf
             }
         }
     }
+    let probe = probe::open(job, control, &mut ports)?;
     let job = job.clone();
-    let finish = Box::new(move |control: &Control| outcome(&job, control, join_all(workers)?));
+    let finish = Box::new(move |control: &Control| {
+        let streams = join_all(workers);
+        control.finish();
+        let (streams, probe) = both(streams, probe.join())?;
+        Ok(probe.beside(outcome(&job, control, streams)?))
+    });
     Ok(Opened { ports, finish })
 }
 
@@ -235,14 +241,7 @@ fn outcome(job: &Job, control: &Control, mut streams: Vec<Stream>) -> Result<Out
         u64::from(tcp.end.total_retrans - tcp.start.map_or(0, |start| start.total_retrans).min(tcp.end.total_retrans))
     });
     Ok(Outcome {
-        role: job.role,
-        kind: job.kind.name().to_owned(),
-        direction: job.direction,
-        window: Some(Window {
-            first_byte_after_ns: bounds.first_ns.saturating_sub(control.started_ns()),
-            warmup_ns: bounds.begin_ns - bounds.first_ns,
-            length_ns: total.length_ns,
-        }),
+        window: Some(Window { length_ns: total.length_ns, ..control.whole_window(bounds) }),
         counts: Counts {
             sent_bytes: sent,
             received_bytes: received,
@@ -252,11 +251,10 @@ fn outcome(job: &Job, control: &Control, mut streams: Vec<Stream>) -> Result<Out
         streams: total.streams,
         series: Some(total.series),
         gaps: total.gaps,
-        latency: None,
-        probe: None,
         conditions,
         tcp,
         cautions,
+        ..Outcome::new(job)
     })
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::units::{Bytes, Direction};
+use crate::units::{BitRate, Bytes, Direction, PacketRate};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -90,6 +90,205 @@ fn requests_are_answered_one_at_a_time_and_timed() {
     let p50 = latency.histogram.quantile_ns(0.5).unwrap();
     assert!((1_000..50_000_000).contains(&p50), "{p50}");
     assert!(client.transactions_per_second().unwrap() > 400.0);
+}
+
+fn udp_stream(megabits: Option<u64>, flows: u16) -> JobKind {
+    JobKind::UdpStream {
+        rate: megabits.map(|megabits| BitRate::from_bits_per_second(megabits * 1_000_000)),
+        payload: Bytes::new(1000),
+        flows,
+        buffers: Buffers::default(),
+    }
+}
+
+#[test]
+fn connections_are_made_and_closed_one_at_a_time() {
+    for family in [V4, V6] {
+        let kind = JobKind::TcpCrr { request: Bytes::new(32), response: Bytes::new(1024) };
+        let (client, server) = run(&Job { local: family, ..server(kind, Direction::Forward) });
+        let transactions = client.counts.transactions.unwrap();
+        assert!(transactions > 50, "{transactions}");
+        assert!(server.counts.transactions.unwrap() >= transactions);
+        assert!(client.counts.errors.is_empty(), "{:?}", client.counts.errors);
+        assert_eq!(client.counts.timeouts, Some(0));
+        assert!(client.latency.unwrap().histogram.quantile_ns(0.5).is_some());
+    }
+}
+
+#[test]
+fn datagrams_are_paced_and_every_one_is_accounted_for() {
+    for (direction, flows) in [(Direction::Forward, 1), (Direction::Reverse, 2)] {
+        let (client, server) = run(&server(udp_stream(Some(16), flows), direction));
+        let (sender, receiver) = if direction == Direction::Forward { (client, server) } else { (server, client) };
+        // 16 Mbit/s of 1000 bytes: 2,000 datagrams per second, so 500 in the window.
+        let sent = sender.counts.sent_packets.unwrap();
+        let offered = sender.counts.offered_packets.unwrap();
+        assert!((485..=515).contains(&offered), "{offered}");
+        assert!(sent <= offered);
+        assert_eq!(receiver.counts.peer_sent_packets, Some(sent));
+        let lost = receiver.counts.lost_packets.unwrap();
+        let of_socket = receiver.counts.socket_drops.unwrap();
+        assert!(lost <= of_socket, "{lost} lost, {of_socket} by the socket");
+        assert_eq!(receiver.counts.duplicate_packets, Some(0));
+        assert_eq!(receiver.counts.received_bytes.unwrap(), receiver.counts.received_packets.unwrap() * 1000);
+        assert!(sender.lateness.is_some() && receiver.counts.jitter_ns.is_some());
+        assert_eq!(receiver.streams.len(), usize::from(flows));
+        assert!(receiver.streams.iter().all(|flow| flow.packets.unwrap() > 100));
+        assert!(receiver.conditions.receive_buffer.unwrap().asked == Some(4 << 20));
+        assert_eq!(receiver.loss_fraction(), Some(lost as f64 / sent as f64));
+    }
+}
+
+#[test]
+fn an_unpaced_sender_outruns_a_small_buffer_and_the_loss_has_its_place() {
+    let kind = JobKind::UdpStream {
+        rate: None,
+        payload: Bytes::new(200),
+        flows: 1,
+        buffers: Buffers { send: None, receive: Some(Bytes::new(4096)) },
+    };
+    let (client, server) = run(&server(kind, Direction::Forward));
+    let sent = client.counts.sent_packets.unwrap();
+    assert!(sent > 5_000, "{sent}");
+    let counts = &server.counts;
+    let lost = counts.lost_packets.unwrap();
+    assert!(lost > 0);
+    // On loopback nothing is lost but in the socket. Its drops are counted over the receiver's window, the loss over the
+    // sender's: they differ by what came in between.
+    let drops = counts.socket_drops.unwrap();
+    assert!(drops.abs_diff(lost) <= lost / 5 + 1000, "{lost} lost, {drops} dropped");
+    assert!(client.lateness.is_none(), "nothing was paced");
+}
+
+#[test]
+fn udp_requests_are_answered_and_strangers_are_not() {
+    let kind = JobKind::UdpRr { request: Bytes::new(64), response: Bytes::new(512) };
+    let job = server(kind, Direction::Forward);
+    let server = prepare(&job).unwrap();
+    let stranger = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    stranger.send_to(&[0; 64], (V4, server.ports()[0])).unwrap();
+    let client = prepare(&client(&job, server.ports())).unwrap();
+    let (client, server) = (client.start(), server.start());
+    let (client, server) = (client.wait().unwrap(), server.wait().unwrap());
+    assert!(client.counts.transactions.unwrap() > 100);
+    assert_eq!((client.counts.timeouts, client.latency.unwrap().unanswered), (Some(0), 0));
+    assert!(server.cautions.contains(&Caution::Strangers { count: 1 }));
+}
+
+/// Passes datagrams on, but for every `lose`-th request.
+fn lossy_relay(server_port: u16, lose: usize) -> u16 {
+    let inside = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    let outside = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    outside.connect((V4, server_port)).unwrap();
+    let port = inside.local_addr().unwrap().port();
+    let (back_in, back_out) = (inside.try_clone().unwrap(), outside.try_clone().unwrap());
+    let (tell, client) = std::sync::mpsc::channel();
+    // Both end with the test's process, or when their sockets have nothing to say for a while.
+    for socket in [&inside, &outside] {
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        for number in 0.. {
+            let Ok((count, from)) = inside.recv_from(&mut buffer) else { return };
+            let _ = tell.send(from);
+            if number % lose != lose - 1 {
+                let _ = outside.send(&buffer[..count]);
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        let Ok(client) = client.recv() else { return };
+        let mut buffer = [0; 2000];
+        while let Ok(count) = back_out.recv(&mut buffer) {
+            let _ = back_in.send_to(&buffer[..count], client);
+        }
+    });
+    port
+}
+
+#[test]
+fn a_lost_request_costs_a_timeout_and_the_test_goes_on() {
+    let kind = JobKind::UdpRr { request: Bytes::new(64), response: Bytes::new(64) };
+    let job = Job { warmup: Duration::ZERO, duration: Duration::from_millis(600), ..server(kind, Direction::Forward) };
+    let server = prepare(&job).unwrap();
+    let port = lossy_relay(server.ports()[0], 50);
+    let client = prepare(&client(&job, vec![port])).unwrap();
+    let (client, server) = (client.start(), server.start());
+    let outcome = client.wait().unwrap();
+    let (answered, timeouts) = (outcome.counts.transactions.unwrap(), outcome.counts.timeouts.unwrap());
+    assert!((2..=7).contains(&timeouts), "{timeouts}");
+    assert!(answered >= timeouts * 49 - 49, "{answered} answered, {timeouts} timed out");
+    let latency = outcome.latency.unwrap();
+    assert_eq!(latency.unanswered, timeouts);
+    assert!(latency.quantile_with_unanswered_ns(0.5) >= latency.histogram.quantile_ns(0.5));
+    drop(server);
+}
+
+#[test]
+fn a_stream_carries_a_probe_in_both_directions() {
+    for (kind, direction) in [
+        (streams(1), Direction::Forward),
+        (streams(1), Direction::Reverse),
+        (udp_stream(Some(8), 1), Direction::Forward),
+        (udp_stream(Some(8), 1), Direction::Reverse),
+    ] {
+        let job = Job { probe: Some(ProbeSpec::default()), ..server(kind, direction) };
+        let begin = Instant::now();
+        let (client, server) = run(&job);
+        assert!(server.probe.is_none());
+        let probe = client.probe.unwrap();
+        // 100 per second over 250 ms.
+        assert!((24..=26).contains(&probe.sent), "{}", probe.sent);
+        assert_eq!(probe.latency.histogram.count() + probe.latency.unanswered, probe.sent);
+        assert!(probe.latency.histogram.count() > 0);
+        assert_eq!(probe.latency.sampling, Sampling::Paced);
+        assert_eq!(probe.lateness.count(), probe.sent);
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn pings_are_answered_by_the_kernel_where_this_process_may_send_them() {
+    for local in [V4, V6] {
+        let kind = JobKind::Ping { rate: PacketRate::from_per_second(200), payload: Bytes::new(56) };
+        let job = Job { local, ..server(kind, Direction::Forward) };
+        let server = prepare(&job).unwrap();
+        assert!(server.ports().is_empty());
+        let client = match prepare(&client(&job, Vec::new())) {
+            Ok(client) => client,
+            Err(error @ TrafficError::NoPingSocket { .. }) => {
+                assert!(error.to_string().contains("ping_group_range"));
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let (client, server) = (client.start(), server.start());
+        let outcome = client.wait().unwrap();
+        server.wait().unwrap();
+        assert_eq!(outcome.counts.sent_packets, Some(50));
+        assert_eq!(outcome.counts.lost_packets, Some(0));
+        assert_eq!(outcome.latency.unwrap().histogram.count(), 50);
+        assert!(outcome.conditions.icmp_socket.is_some());
+    }
+}
+
+#[test]
+fn silence_is_an_error_that_names_what_did_not_come() {
+    let silent = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let udp_rr = JobKind::UdpRr { request: Bytes::new(64), response: Bytes::new(64) };
+    for (kind, direction, what) in [
+        (udp_rr, Direction::Forward, "an answer"),
+        (udp_stream(Some(8), 1), Direction::Forward, "greeting"),
+        (udp_stream(Some(8), 1), Direction::Reverse, "first datagram"),
+    ] {
+        let job = Job { deadline: Duration::from_millis(700), ..server(kind, direction) };
+        let begin = Instant::now();
+        let error = prepare(&client(&job, vec![port])).unwrap().start().wait().unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! Many datagrams in one system call: `sendmmsg` and `recvmmsg` on connected sockets.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// A `mmsghdr` that names nothing.
+const EMPTY: libc::mmsghdr = {
+    // SAFETY: `mmsghdr` is plain old data: all zero bytes are null pointers and zero lengths, a valid value.
+    unsafe { std::mem::zeroed() }
+};
+const NO_BYTES: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// Datagrams to send: each has a head of its own, and all share one tail.
+pub struct SendBatch<const HEAD: usize> {
+    /// The heads, one per datagram.
+    pub heads: Vec<[u8; HEAD]>,
+    tail: Vec<u8>,
+    slices: Vec<[libc::iovec; 2]>,
+    messages: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the raw pointers in `slices` and `messages` are set anew by every call of `send` and not read outside it;
+// everything else is owned, plain data.
+unsafe impl<const HEAD: usize> Send for SendBatch<HEAD> {}
+
+impl<const HEAD: usize> SendBatch<HEAD> {
+    /// Room for `capacity` datagrams that end in `tail`.
+    pub fn new(capacity: usize, tail: Vec<u8>) -> Self {
+        Self {
+            heads: vec![[0; HEAD]; capacity],
+            tail,
+            slices: vec![[NO_BYTES; 2]; capacity],
+            messages: vec![EMPTY; capacity],
+        }
+    }
+
+    /// Bytes of a datagram.
+    pub fn size(&self) -> usize {
+        HEAD + self.tail.len()
+    }
+
+    /// Sends the datagrams of `range` on a connected socket; tells how many the kernel took, in order.
+    ///
+    /// # Errors
+    /// The error of `sendmmsg`, when not even the first was taken.
+    pub fn send(&mut self, socket: &impl AsFd, range: std::ops::Range<usize>) -> io::Result<usize> {
+        let range = range.start.min(self.heads.len())..range.end.min(self.heads.len());
+        for index in range.clone() {
+            self.slices[index] = [
+                libc::iovec { iov_base: self.heads[index].as_mut_ptr().cast(), iov_len: HEAD },
+                libc::iovec { iov_base: self.tail.as_mut_ptr().cast(), iov_len: self.tail.len() },
+            ];
+            let header = &mut self.messages[index].msg_hdr;
+            header.msg_iov = self.slices[index].as_mut_ptr();
+            header.msg_iovlen = 2;
+        }
+        let messages = &mut self.messages[range];
+        // SAFETY: the descriptor is borrowed for the call; `messages` are `len` valid headers; each names two slices of
+        // memory that this value owns and nothing else touches during the call; name and control are null with length 0.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_fd().as_raw_fd(),
+                messages.as_mut_ptr(),
+                messages.len() as libc::c_uint,
+                libc::MSG_NOSIGNAL as _,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Room for received datagrams.
+pub struct ReceiveBatch {
+    bytes: Vec<u8>,
+    size: usize,
+    slices: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    received: usize,
+}
+
+// SAFETY: the raw pointers in `slices` and `messages` are set anew by every call of `receive` and not read outside it;
+// everything else is owned, plain data.
+unsafe impl Send for ReceiveBatch {}
+
+impl ReceiveBatch {
+    /// Room for `capacity` datagrams of `size` bytes; longer ones are cut, and show as longer than `size`.
+    pub fn new(capacity: usize, size: usize) -> Self {
+        Self {
+            bytes: vec![0; capacity * size],
+            size,
+            slices: vec![NO_BYTES; capacity],
+            messages: vec![EMPTY; capacity],
+            received: 0,
+        }
+    }
+
+    /// Waits for one datagram (or the socket's receive time-out), then takes what else is there; tells how many.
+    ///
+    /// # Errors
+    /// The error of `recvmmsg`, when there is not even a first one.
+    pub fn receive(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+        self.received = 0;
+        for (index, (slice, message)) in self.slices.iter_mut().zip(&mut self.messages).enumerate() {
+            let at = index * self.size;
+            *slice = libc::iovec { iov_base: self.bytes[at..at + self.size].as_mut_ptr().cast(), iov_len: self.size };
+            message.msg_hdr.msg_iov = slice;
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_flags = 0;
+        }
+        // SAFETY: the descriptor is borrowed for the call; `messages` are `len` valid headers; each names one slice of
+        // memory of its own within `bytes`, which nothing else touches during the call; name and control are null with
+        // length 0; the time-out may be null.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                self.messages.len() as libc::c_uint,
+                (libc::MSG_WAITFORONE | libc::MSG_TRUNC) as _,
+                std::ptr::null_mut(),
+            )
+        };
+        self.received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        Ok(self.received)
+    }
+
+    /// The datagrams of the last `receive`: what there was room for, and the whole length.
+    pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        self.messages[..self.received].iter().enumerate().map(|(index, message)| {
+            let length = message.msg_len as usize;
+            (&self.bytes[index * self.size..][..length.min(self.size)], length)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_arrives_whole_and_in_order() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let mut batch = SendBatch::<4>::new(8, vec![9; 100]);
+        for (number, head) in batch.heads.iter_mut().enumerate() {
+            *head = [number as u8; 4];
+        }
+        assert_eq!(batch.send(&sender, 2..7).unwrap(), 5);
+        // Once more with room that is too small: cut, and said.
+        assert_eq!(batch.send(&sender, 0..1).unwrap(), 1);
+        let mut room = ReceiveBatch::new(5, batch.size());
+        assert_eq!(room.receive(&receiver).unwrap(), 5);
+        for (number, (bytes, length)) in (2..).zip(room.datagrams()) {
+            assert_eq!((length, &bytes[..4], bytes[4]), (104, &[number; 4][..], 9));
+        }
+        let mut small = ReceiveBatch::new(5, 10);
+        assert_eq!(small.receive(&receiver).unwrap(), 1);
+        assert_eq!(small.datagrams().map(|(bytes, length)| (bytes.len(), length)).collect::<Vec<_>>(), [(10, 104)]);
+    }
+
+    #[test]
+    fn a_refused_batch_is_an_error_with_its_errno() {
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(
+            SendBatch::<4>::new(2, Vec::new()).send(&sender, 0..2).unwrap_err().raw_os_error(),
+            Some(libc::EDESTADDRREQ)
+        );
+        let mut batch = SendBatch::<4>::new(2, vec![0; 70_000]);
+        sender.connect("127.0.0.1:9").unwrap();
+        assert_eq!(batch.send(&sender, 0..2).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
+    }
+}
