@@ -21,5 +21,6 @@ pub mod packet;
 pub mod sys;
 pub mod tunnel;
 pub mod traffic;
+pub mod host;
 pub mod lab;
 pub mod reach;

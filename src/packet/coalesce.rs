@@ -183,8 +183,7 @@ impl Coalescer {
                 let flags = header[13];
                 item.push = flags & PSH != 0;
                 item.next_sequence = sequence(header).wrapping_add(u32::from(item.segment));
-                item.open =
-                    self.taken.tcp && item.segment > 0 && flags & !(PSH | ECE) == ACK && !item.push;
+                item.open = self.taken.tcp && item.segment > 0 && flags & !(PSH | ECE) == ACK && !item.push;
             } else {
                 item.open = self.taken.udp && item.segment > 0 && header[6..8] != [0, 0];
             }

@@ -46,7 +46,10 @@ pub struct Split<'a> {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one lives on the stack at a time; a box would be an allocation per packet")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives on the stack at a time; a box would be an allocation per packet"
+)]
 enum Plan {
     /// One packet, complete.
     Whole {

@@ -16,7 +16,7 @@ mod receive;
 mod send;
 
 pub use errors::NetworkError;
-pub use receive::{Received, ReceiveBatch};
+pub use receive::{ReceiveBatch, Received};
 pub use send::{SendScratch, Transmit};
 
 /// The most that one datagram can carry over IPv4: 65,535 bytes less the IP and UDP headers.
@@ -218,9 +218,7 @@ fn set_option(socket: &Socket, level: libc::c_int, name: libc::c_int, value: lib
 /// An address as the socket's family writes it.
 fn mapped(address: SocketAddr, dual: bool) -> SocketAddr {
     match address {
-        SocketAddr::V4(v4) if dual => {
-            SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
-        }
+        SocketAddr::V4(v4) if dual => SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)),
         other => other,
     }
 }

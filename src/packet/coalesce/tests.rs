@@ -299,8 +299,11 @@ fn what_may_not_join_does_not() {
 fn nothing_passes_a_packet_that_cannot_join() {
     // data, pure acknowledgment, data: the third may not join the first.
     let flow = Flow::example();
-    let packets =
-        vec![flow.packet_at(0, 0, &[1; 10], ACK), flow.packet_at(1, 10, &[], ACK), flow.packet_at(2, 10, &[2; 10], ACK)];
+    let packets = vec![
+        flow.packet_at(0, 0, &[1; 10], ACK),
+        flow.packet_at(1, 10, &[], ACK),
+        flow.packet_at(2, 10, &[2; 10], ACK),
+    ];
     let (out, writes) = round_trip(&packets, ALL);
     assert_eq!(writes, 3);
     assert_eq!(of_flow(&out, &flow), of_flow(&packets, &flow));

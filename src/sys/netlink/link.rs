@@ -178,6 +178,12 @@ impl Netlink {
         self.wait(|| format!("set interface {name} up"), self.handle.link().set(message).execute())
     }
 
+    /// Sets a link down.
+    pub fn set_down(&self, index: u32, name: &str) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).down().build();
+        self.wait(|| format!("set interface {name} down"), self.handle.link().set(message).execute())
+    }
+
     /// Sets a link's MTU.
     pub fn set_mtu(&self, index: u32, name: &str, mtu: Mtu) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).mtu(u32::from(mtu.get())).build();

@@ -63,9 +63,8 @@ impl UdpSocket {
         };
         // SAFETY: `header` points at `name`, `vector` (and through it `data`) and `control`, all writable for the lengths
         // that it gives, and all alive until the call ends.
-        let result = unsafe {
-            libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
-        };
+        let result =
+            unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
         if result < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
@@ -79,10 +78,7 @@ impl UdpSocket {
             Some(destination) if is_error && whole => Ok(Some(NetworkError {
                 destination,
                 errno: i32::try_from(control.error.ee_errno).unwrap_or(libc::EIO),
-                from_network: matches!(
-                    control.error.ee_origin,
-                    libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6
-                ),
+                from_network: matches!(control.error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6),
             })),
             // Something else that a later kernel may queue: it is gone now, and the next one may be a report.
             _ => self.take_network_error(),

@@ -1,0 +1,5 @@
+//! A node: what it is, its interfaces, and its settings.
+
+pub mod interfaces;
+pub mod queues;
+pub mod settings;
