@@ -219,13 +219,10 @@ impl Drop for Settings {
 
 /// An error with its causes.
 fn in_words(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
+    match error.source() {
+        Some(cause) => format!("{error}: {}", in_words(cause)),
+        None => error.to_string(),
     }
-    text
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use wglab::reach::local::{LabSpec, raise};
 mod agent;
 mod lab;
 mod left_over;
+mod network;
 
 /// A test: its name and what it does.
 type Test = (&'static str, fn() -> Result<(), Failed>);
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         eprintln!("cannot mark this program: {error}");
         return ExitCode::FAILURE;
     }
-    let tests: Vec<Test> = [lab::TESTS].concat();
+    let tests: Vec<Test> = [lab::TESTS, network::TESTS].concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);
