@@ -17,6 +17,7 @@ pub mod plan;
 pub mod record;
 pub mod stats;
 pub mod verdict;
+pub mod report;
 pub mod packet;
 pub mod sys;
 pub mod tunnel;

@@ -17,10 +17,11 @@ mod policy;
 use serde::Serialize;
 
 use crate::cell::{Cell, Factor};
-use crate::record::{Class, Record, RecordError};
+use crate::record::{Bottleneck, Class, Record, RecordError};
 use crate::stats::Summary;
 
 pub use cells::{CellSummary, Unmeasured, cells};
+pub use command::{repeat, shell};
 pub use comparable::Difference;
 pub use compare::compare;
 pub use decide::{
@@ -106,10 +107,13 @@ pub struct Row {
     /// The new level.
     pub level: String,
     /// All usable runs at the baseline.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<Summary>,
     /// All usable runs at the new level.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Summary>,
     /// The change over all pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
     /// Each pair by itself.
     pub pairs: Vec<PairRow>,
@@ -121,19 +125,24 @@ pub struct Row {
     /// fraction, or in the metric's unit where the change is.
     pub minimum: f64,
     /// The record's own noise floor for this comparison; absent where no level was visited twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<f64>,
     /// Whether it shares in the error, and has a verdict.
     pub judged: bool,
     /// The verdict; absent where the metric is only shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// A sentence: why this verdict.
     pub why: String,
     /// Rounds in all that would decide, where it is inconclusive and more rounds would.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<u32>,
-    /// What bound the runs at the baseline, where most of them agree.
-    pub base_bound_by: Option<String>,
-    /// What bound the runs at the new level, where most of them agree.
-    pub new_bound_by: Option<String>,
+    /// What bound the runs at the baseline, where most of them agree, with the evidence of the last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_bound_by: Option<Bottleneck>,
+    /// The same at the new level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_bound_by: Option<Bottleneck>,
     /// The command that measures this row again.
     pub command: String,
 }
@@ -146,12 +155,16 @@ pub struct Change {
     /// The estimate: a fraction of the baseline (-0.06 is 6 % less), or a difference in the metric's unit.
     pub value: f64,
     /// The lower end of the 95 % interval; absent where a single paired run leaves none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     /// The upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
     /// The two-sided p-value; absent with the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
     /// The same after Holm over everything that is judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
 }
 
@@ -161,10 +174,13 @@ pub struct PairRow {
     /// The pair.
     pub pair: String,
     /// Its runs at the baseline.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<Summary>,
     /// Its runs at the new level.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Summary>,
     /// The change of this pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
 }
 

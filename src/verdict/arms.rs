@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{By, PairRuns, Source, Visit};
 use crate::cell::{Cell, Factor};
-use crate::record::Run;
+use crate::record::{Bottleneck, Run};
 
 /// The runs of one level and metric, by pair.
 pub(super) type Level = BTreeMap<String, Vec<Visit>>;
@@ -16,15 +16,14 @@ pub(super) struct Arm {
     pub(super) metrics: BTreeMap<String, BTreeMap<String, Level>>,
     /// Usable runs at each level.
     pub(super) usable: BTreeMap<String, usize>,
-    /// What bound the runs: level, then the thing, then how often.
-    pub(super) bound_by: BTreeMap<String, BTreeMap<String, usize>>,
+    /// What bound the runs at each level.
+    pub(super) bound_by: BTreeMap<String, Vec<Bottleneck>>,
 }
 
 impl Arm {
-    /// What bound more than half of the runs at `level`.
-    pub(super) fn bound_by(&self, level: &str) -> Option<String> {
-        let (thing, count) = self.bound_by.get(level)?.iter().max_by_key(|(_, count)| **count)?;
-        (*count * 2 > *self.usable.get(level)?).then(|| thing.clone())
+    /// What bound more than half of the runs at `level`, with the evidence of the last of them.
+    pub(super) fn bound_by(&self, level: &str) -> Option<Bottleneck> {
+        super::cells::of_most(self.bound_by.get(level)?, *self.usable.get(level)?)
     }
 
     /// The runs of `metric` at two levels, pair by pair, with every pair that either side has.
@@ -53,7 +52,7 @@ pub(super) fn collect(sources: &[Source<'_>], by: &By) -> BTreeMap<Cell, Arm> {
             let arm = arms.entry(shared(by, &run.factors)).or_default();
             *arm.usable.entry(level.clone()).or_default() += 1;
             if let Some(bottleneck) = &run.bottleneck {
-                *arm.bound_by.entry(level.clone()).or_default().entry(bottleneck.is.clone()).or_default() += 1;
+                arm.bound_by.entry(level.clone()).or_default().push(bottleneck.clone());
             }
             for (metric, value) in &run.metrics {
                 let visit = Visit { record: index, round: run.round, order: run.order, value: *value };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::record::{Record, Run, Status};
+use crate::record::{Bottleneck, Record, Run, Status};
 use crate::stats::Summary;
 
 /// One cell of a record: factors and metrics over its usable runs.
@@ -21,7 +21,7 @@ pub struct CellSummary {
     pub excluded: usize,
     /// What bound the runs, where more than half of them agree, with the evidence of the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bottleneck: Option<crate::record::Bottleneck>,
+    pub bottleneck: Option<Bottleneck>,
 }
 
 /// Runs that were planned and whose figures are not published.
@@ -65,10 +65,15 @@ pub fn cells(record: &Record) -> Vec<CellSummary> {
         .collect()
 }
 
-fn bound_by(runs: &[&Run]) -> Option<crate::record::Bottleneck> {
-    let all: Vec<_> = runs.iter().filter_map(|run| run.bottleneck.as_ref()).collect();
-    let most = |is: &str| all.iter().filter(|bottleneck| bottleneck.is == is).count() * 2 > runs.len();
-    all.iter().rfind(|bottleneck| most(&bottleneck.is)).map(|bottleneck| (*bottleneck).clone())
+fn bound_by(runs: &[&Run]) -> Option<Bottleneck> {
+    let all: Vec<Bottleneck> = runs.iter().filter_map(|run| run.bottleneck.clone()).collect();
+    of_most(&all, runs.len())
+}
+
+/// The last bottleneck of the kind that more than half of `runs` have.
+pub(super) fn of_most(all: &[Bottleneck], runs: usize) -> Option<Bottleneck> {
+    let most = |is: &str| all.iter().filter(|bottleneck| bottleneck.is == is).count() * 2 > runs;
+    all.iter().rfind(|bottleneck| most(&bottleneck.is)).cloned()
 }
 
 /// The runs of `record` that are not usable, by cell and reason.

@@ -1,10 +1,30 @@
 //! The command that measures a row again.
 
+use super::{By, Comparison, Source};
 use crate::cell::{Cell, Factor};
 use crate::record::Header;
 
-/// The record's own command, narrowed to `cell` and, of the compared factor, to `levels`.
-pub(super) fn repeat(header: &Header, cell: &Cell, compared: Option<(Factor, &[&str])>) -> String {
+/// The command that measures `cell` of `comparison` again at the baseline and at `level`.
+pub fn repeat(sources: &[Source<'_>], comparison: &Comparison, cell: &Cell, level: &str) -> String {
+    row(sources, &comparison.by, &comparison.base, cell, level)
+}
+
+/// The same for what is not a comparison yet. Of two records it is the newer one that can be measured again.
+pub(super) fn row(sources: &[Source<'_>], by: &By, base: &str, cell: &Cell, level: &str) -> String {
+    let source = match by {
+        By::Factor { .. } => sources.first(),
+        By::Record => sources.iter().find(|source| source.name == level),
+    };
+    let compared = match by {
+        By::Factor { factor, .. } => Some((*factor, [base, level])),
+        By::Record => None,
+    };
+    let header = source.map(|source| &source.record.header);
+    header.map_or_else(String::new, |header| narrowed(header, cell, compared))
+}
+
+/// The record's own command, narrowed to `cell` and, of the compared factor, to two levels.
+fn narrowed(header: &Header, cell: &Cell, compared: Option<(Factor, [&str; 2])>) -> String {
     let mut words: Vec<String> = header.command.iter().map(|word| quoted(word)).collect();
     for (factor, level) in cell.iter() {
         // A factor with one level needs no narrowing.
@@ -20,6 +40,11 @@ pub(super) fn repeat(header: &Header, cell: &Cell, compared: Option<(Factor, &[&
         }
     }
     words.join(" ")
+}
+
+/// An argument vector as a line that a POSIX shell reads back.
+pub fn shell(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as a POSIX shell reads it back.

@@ -248,6 +248,10 @@ impl<'a> Context<'a> {
                 );
                 (Some(Verdict::NoConsistentChange), why, None)
             }
+            (Some(decision), Some(_)) if decision.verdict == Verdict::NoConsistentChange && self.generator(draft) => {
+                let why = "the generator binds, so the tunnel may do more than it was asked for here".to_owned();
+                (Some(Verdict::Inconclusive), why, None)
+            }
             (Some(decision), Some(measured)) => {
                 (Some(decision.verdict), sentence(decision, measured, &evidence, draft.line), decision.rounds)
             }
@@ -274,8 +278,15 @@ impl<'a> Context<'a> {
             rounds_needed,
             base_bound_by: draft.arm.bound_by(self.base),
             new_bound_by: draft.arm.bound_by(draft.level),
-            command: self.command(draft),
+            command: command::row(self.sources, self.by, self.base, draft.cell, draft.level),
         }
+    }
+
+    /// Whether the traffic generator bound most runs on either side.
+    fn generator(&self, draft: &Draft<'_>) -> bool {
+        [self.base, draft.level]
+            .iter()
+            .any(|level| draft.arm.bound_by(level).is_some_and(|bottleneck| bottleneck.is.starts_with("generator")))
     }
 
     /// Why a row cannot be measured.
@@ -302,19 +313,6 @@ impl<'a> Context<'a> {
         let sides = [side(self.base, has(|pair| &pair.base)), side(draft.level, has(|pair| &pair.new))];
         let sides: Vec<String> = sides.into_iter().flatten().collect();
         if sides.is_empty() { "no pair has both levels".to_owned() } else { sides.join("; ") }
-    }
-
-    fn command(&self, draft: &Draft<'_>) -> String {
-        match self.by {
-            By::Factor { factor, .. } => self.sources.first().map_or_else(String::new, |source| {
-                command::repeat(&source.record.header, draft.cell, Some((*factor, &[self.base, draft.level])))
-            }),
-            By::Record => self
-                .sources
-                .iter()
-                .find(|source| source.name == draft.level)
-                .map_or_else(String::new, |source| command::repeat(&source.record.header, draft.cell, None)),
-        }
     }
 
     fn cautions(&self) -> Vec<String> {
@@ -409,6 +407,7 @@ fn sentence(decision: &Decision, measured: &Measured, evidence: &Evidence, line:
         (Scale::Ratio, _) => format!("{:.1} %", value * 100.0),
     };
     let pairs = measured.pairs.len();
+    let verdicts = if evidence.tests == 1 { "1 verdict".to_owned() } else { format!("{} verdicts", evidence.tests) };
     let rounds = match decision.rounds {
         Some(rounds) if measured.interleaved => format!("; about {rounds} rounds would decide"),
         _ => String::new(),
@@ -449,7 +448,7 @@ fn sentence(decision: &Decision, measured: &Measured, evidence: &Evidence, line:
             format!("repeated visits of one level differ by up to {}{rounds}", size(decision.minimum))
         }
         Judgement::NotAfterHolm => {
-            format!("one of {} verdicts looks like this by chance alone too often{rounds}", evidence.tests)
+            format!("among {verdicts}, chance alone makes one look like this too often{rounds}")
         }
         Judgement::BootstrapDisagrees => {
             format!("a few runs carry the change: the bootstrap's interval includes zero{rounds}")

@@ -29,6 +29,14 @@ pub enum Scale {
 }
 
 impl Scale {
+    /// As files write it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio",
+            Self::Difference => "difference",
+        }
+    }
+
     /// A value on the scale that is averaged: its logarithm, or itself.
     fn into(self, value: f64) -> f64 {
         match self {

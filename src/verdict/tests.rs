@@ -412,11 +412,16 @@ fn a_row_carries_the_command_that_repeats_it() {
 fn what_binds_is_said_where_most_runs_agree() {
     let mut made = engines(&[1e9; 4], &[1e9; 4], RATE);
     for run in made.record.runs.iter_mut().take(6) {
-        run.bottleneck =
-            Some(crate::record::Bottleneck { is: "receiver cpu".to_owned(), evidence: "CPU 1: 97 %".to_owned() });
+        run.bottleneck = Some(Bottleneck { is: "receiver cpu".to_owned(), evidence: "CPU 1: 97 %".to_owned() });
     }
     let row = within(&made, &Policy::default()).rows.remove(0);
-    assert_eq!(row.base_bound_by.as_deref(), Some("receiver cpu"));
+    assert_eq!(row.base_bound_by.unwrap().evidence, "CPU 1: 97 %");
+    for run in &mut made.record.runs {
+        let evidence = "its own core is full".to_owned();
+        run.bottleneck = Some(Bottleneck { is: "generator".to_owned(), evidence });
+    }
+    let row = within(&made, &Policy::default()).rows.remove(0);
+    assert_eq!(row.verdict, Some(Verdict::Inconclusive), "{}", row.why);
 }
 
 #[test]

@@ -1,0 +1,263 @@
+//! The first line: a sentence with figures that a stranger would act rightly on.
+
+use std::collections::BTreeMap;
+
+use super::lines::{Line, Naming, is_against_raw, lines};
+use super::{Report, escape, text};
+use crate::cell::{Cell, Factor};
+use crate::stats::Summary;
+use crate::verdict::{CellSummary, Comparison, Gate, GateResult, Scale, Verdict, cells};
+
+/// Changes named in the sentence for each verdict; the rest are counted.
+const NAMED: usize = 3;
+const RAW: &str = "raw";
+
+/// The answer, without a line feed.
+pub fn answer(report: &Report<'_>) -> String {
+    let compared = report.comparison.filter(|comparison| !is_against_raw(comparison) && !comparison.rows.is_empty());
+    match (compared, report.judged()) {
+        (Some(comparison), Some(gate)) => gated(comparison, &gate),
+        (Some(comparison), None) => capitalised(&changes(comparison)),
+        (None, _) => overview(report),
+    }
+}
+
+fn gated(comparison: &Comparison, gate: &Gate<'_>) -> String {
+    let sentence = changes(comparison);
+    match gate.result {
+        GateResult::Invalid if gate.judged == 0 => "Gate invalid: no metric that is judged was measured.".to_owned(),
+        GateResult::Inconclusive if sentence.starts_with("inconclusive ") => format!("Gate {sentence}"),
+        GateResult::Passed | GateResult::Failed | GateResult::Invalid | GateResult::Inconclusive => {
+            format!("Gate {}: {sentence}", gate.result.text())
+        }
+    }
+}
+
+/// What changed between the levels.
+fn changes(comparison: &Comparison) -> String {
+    let all: Vec<(&String, Vec<Line<'_>>)> =
+        comparison.new.iter().map(|level| (level, lines(comparison, level))).collect();
+    let sentences: Vec<String> = all.iter().map(|(level, lines)| level_changes(comparison, level, lines)).collect();
+    sentences.join(" ")
+}
+
+fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> String {
+    let (base, new) = (escape::plain(&comparison.base), escape::plain(level));
+    let with = |verdict: Verdict| -> Vec<&Line<'_>> {
+        let mut with: Vec<_> = lines.iter().filter(|line| line.verdict == Some(verdict)).collect();
+        with.sort_by(|a, b| b.size().total_cmp(&a.size()));
+        with
+    };
+    let (worse, better) = (with(Verdict::Worse), with(Verdict::Better));
+    let (same, unsure, invalid) =
+        (with(Verdict::NoConsistentChange), with(Verdict::Inconclusive), with(Verdict::Invalid));
+    let judged = worse.len() + better.len() + same.len() + unsure.len() + invalid.len();
+    let mut clauses = Vec::new();
+    if !worse.is_empty() {
+        clauses.push(format!("{new} is worse than {base} in {}", named(&worse)));
+    }
+    if !better.is_empty() {
+        let opening = if worse.is_empty() { format!("{new} is better than {base}") } else { "better".to_owned() };
+        clauses.push(format!("{opening} in {}", named(&better)));
+    }
+    let between = if clauses.is_empty() { format!(" between {base} and {new}") } else { String::new() };
+    if !invalid.is_empty() {
+        let (what, why) = (some(&invalid, judged), reason(&invalid));
+        clauses.push(format!("no verdict{between} in {what}: {why}"));
+    }
+    if !same.is_empty() {
+        // Where nothing moved, the figure that matters is what would have been seen.
+        let visible = visible(&same).filter(|_| worse.is_empty() && better.is_empty());
+        let visible = visible.map_or_else(String::new, |size| format!("; one of {size} or more would have shown"));
+        clauses.push(format!("no consistent change{between} in {}{visible}", some(&same, judged)));
+    }
+    if !unsure.is_empty() {
+        let rounds: Option<Vec<u32>> = unsure.iter().map(|line| line.rounds()).collect();
+        let ran = text::count(comparison.rounds, "round");
+        let remedy = match rounds.and_then(|rounds| rounds.into_iter().max()) {
+            Some(rounds) => format!("{ran} did not decide, about {rounds} would"),
+            None => reason(&unsure),
+        };
+        clauses.push(format!("inconclusive{between} in {}: {remedy}", some(&unsure, judged)));
+    }
+    if clauses.is_empty() {
+        return format!("Nothing that is judged was measured at both {base} and {new}.");
+    }
+    format!("{}.", clauses.join("; "))
+}
+
+/// The first letter in upper case, if the sentence opens with a word of ours and not with a name.
+fn capitalised(sentence: &str) -> String {
+    let ours = ["no ", "inconclusive "].iter().any(|word| sentence.starts_with(word));
+    let mut letters = sentence.chars();
+    match letters.next() {
+        Some(first) if ours => first.to_uppercase().chain(letters).collect(),
+        _ => sentence.to_owned(),
+    }
+}
+
+/// The metric and its figures where it is one, else how many of how many.
+fn some(lines: &[&Line<'_>], judged: usize) -> String {
+    match lines {
+        [_] => named(lines),
+        _ if lines.len() == judged => format!("any of {judged} metrics"),
+        _ => format!("{} of {judged} metrics", lines.len()),
+    }
+}
+
+/// `throughput (embedded tunnel, tcp-stream, 4 streams): -6.6 % (-7.5 % to -5.7 %)`, the largest changes first.
+fn named(lines: &[&Line<'_>]) -> String {
+    let mut items: Vec<String> = lines
+        .iter()
+        .take(NAMED)
+        .map(|line| match line.change() {
+            Some(_) => format!("{} ({}): {}", line.metric, line.what, line.change_text()),
+            None => format!("{} ({})", line.metric, line.what),
+        })
+        .collect();
+    // Once is enough to say what the brackets hold.
+    if let Some(first) = items.first_mut() {
+        *first = first.replacen(" % (", " % (95 % interval ", 1);
+    }
+    if lines.len() > NAMED {
+        items.push(format!("{} more", lines.len() - NAMED));
+    }
+    text::listed(&items)
+}
+
+/// The reason of most of the lines.
+fn reason(lines: &[&Line<'_>]) -> String {
+    lines.first().and_then(|line| line.rows.first()).map_or_else(String::new, |row| row.why.clone())
+}
+
+/// The change that every one of these lines would have shown: the larger of its minimum and what its interval hides.
+fn visible(lines: &[&Line<'_>]) -> Option<String> {
+    let mut largest: f64 = 0.0;
+    for row in lines.iter().flat_map(|line| &line.rows) {
+        let change = row.change.filter(|change| change.scale == Scale::Ratio)?;
+        let half = (change.high?.ln_1p() - change.low?.ln_1p()) / 2.0;
+        largest = largest.max(row.minimum).max(half.exp_m1());
+    }
+    (largest > 0.0).then(|| text::percent(largest))
+}
+
+/// What stands in the records where nothing is compared: the tunnels beside the raw underlay.
+fn overview(report: &Report<'_>) -> String {
+    let Some(source) = report.sources.first() else { return "There is no record to report.".to_owned() };
+    let cells = cells(source.record);
+    let usable: usize = cells.iter().map(|cell| cell.runs).sum();
+    if usable == 0 {
+        return nothing(report);
+    }
+    let sentences: Vec<String> = engines(&cells).iter().filter_map(|engine| of_engine(&cells, engine)).collect();
+    if sentences.is_empty() {
+        return format!("{} measured in {}.", text::count(usable, "run"), text::count(cells.len(), "cell"));
+    }
+    sentences.join(" ")
+}
+
+fn nothing(report: &Report<'_>) -> String {
+    let runs: Vec<_> = report.sources.iter().flat_map(|source| &source.record.runs).collect();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for run in &runs {
+        let unproved = run.proof.iter().find(|check| !check.holds).map(|check| check.check.as_str());
+        *reasons.entry(run.reason.as_deref().or(unproved).unwrap_or("no reason given")).or_default() += 1;
+    }
+    match reasons.into_iter().max_by_key(|(_, count)| *count) {
+        Some((reason, count)) => format!(
+            "Nothing could be measured: {count} of {}: {}.",
+            text::count(runs.len(), "run"),
+            escape::plain(reason)
+        ),
+        None => "Nothing was measured: the record holds no run.".to_owned(),
+    }
+}
+
+/// The engines that are not raw; raw alone where there is no other.
+fn engines(cells: &[CellSummary]) -> Vec<String> {
+    let mut engines: Vec<String> = Vec::new();
+    for engine in cells.iter().filter_map(|cell| cell.factors.get(Factor::Engine)) {
+        if !engines.iter().any(|known| known == engine) {
+            engines.push(engine.to_owned());
+        }
+    }
+    if engines.iter().any(|engine| engine != RAW) {
+        engines.retain(|engine| engine != RAW);
+    }
+    engines
+}
+
+/// A metric of one engine over all its cells of the test that says most: the one with the highest values of a rate.
+struct Headline {
+    what: String,
+    values: Vec<f64>,
+    of_raw: Vec<f64>,
+    raw: Vec<f64>,
+}
+
+fn headline(cells: &[CellSummary], engine: &str, metric: &str) -> Option<Headline> {
+    let of = |cell: &CellSummary| -> Option<Summary> { cell.metrics.get(metric).copied() };
+    let own: Vec<&CellSummary> = cells
+        .iter()
+        .filter(|cell| cell.factors.get(Factor::Engine) == Some(engine) && cell.metrics.contains_key(metric))
+        .collect();
+    // One test of several: the cells that differ from the best one in pair, underlay and stack only.
+    let test = |cell: &CellSummary| -> Cell {
+        cell.factors
+            .iter()
+            .filter(|(factor, _)| !factor.is_arranged())
+            .map(|(f, level)| (f, level.to_owned()))
+            .collect()
+    };
+    let best = own.iter().max_by(|a, b| {
+        of(a).map(|s| s.median).partial_cmp(&of(b).map(|s| s.median)).unwrap_or(std::cmp::Ordering::Equal)
+    })?;
+    let chosen: Vec<&&CellSummary> = own.iter().filter(|cell| test(cell) == test(best)).collect();
+    let beside = |cell: &CellSummary| -> Option<f64> {
+        let raw = cell.factors.clone().with(Factor::Engine, RAW);
+        cells.iter().find(|other| other.factors == raw).and_then(of).map(|summary| summary.median)
+    };
+    let values: Vec<f64> = chosen.iter().filter_map(|cell| of(cell)).map(|summary| summary.median).collect();
+    let raw: Vec<f64> = chosen.iter().filter_map(|cell| beside(cell)).collect();
+    let of_raw = chosen.iter().filter_map(|cell| Some(of(cell)?.median / beside(cell)?)).collect();
+    let naming = Naming::over(own.iter().map(|cell| &cell.factors));
+    let what = naming.label(&test(best));
+    Some(Headline { what, values, of_raw, raw })
+}
+
+fn of_engine(cells: &[CellSummary], engine: &str) -> Option<String> {
+    const RATE: &str = "throughput_bits_per_second";
+    const ROUND_TRIP: &str = "rr_p50_ns";
+    let range = |metric: &str, values: &[f64]| {
+        let low = values.iter().copied().reduce(f64::min)?;
+        Some(text::range(metric, low, values.iter().copied().reduce(f64::max)?))
+    };
+    let mut clauses = Vec::new();
+    if let Some(rate) = headline(cells, engine, RATE) {
+        let mut clause = format!("{} ({})", range(RATE, &rate.values)?, rate.what);
+        if !rate.of_raw.is_empty() && engine != RAW {
+            let low = rate.of_raw.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = rate.of_raw.iter().copied().fold(0.0, f64::max);
+            let share = if text::percent(low) == text::percent(high) {
+                text::percent(low)
+            } else {
+                format!("{} to {}", text::percent(low), text::percent(high))
+            };
+            clause = format!("{clause}, {share} of the raw underlay's {}", range(RATE, &rate.raw)?);
+        }
+        clauses.push(clause);
+    }
+    if let Some(trip) = headline(cells, engine, ROUND_TRIP) {
+        let mut clause = format!("round trip p50 {}", range(ROUND_TRIP, &trip.values)?);
+        if !trip.raw.is_empty() && engine != RAW {
+            clause = format!("{clause} against {}", range(ROUND_TRIP, &trip.raw)?);
+        }
+        clauses.push(clause);
+    }
+    if clauses.is_empty() {
+        return None;
+    }
+    let name =
+        if engine == RAW { "The raw underlay".to_owned() } else { format!("The {} tunnel", escape::plain(engine)) };
+    Some(format!("{name}: {}.", clauses.join("; ")))
+}

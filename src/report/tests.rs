@@ -1,0 +1,550 @@
+use super::*;
+use crate::cell::Factor;
+use crate::record::fixture::Made;
+use crate::record::{Bottleneck, Status};
+use crate::verdict::{Policy, compare};
+
+const RATE: &str = "throughput_bits_per_second";
+const RR: &str = "rr_p50_ns";
+
+/// R1 in small: two pairs, two underlays, raw and embedded, two stacks, three rounds.
+fn two_stacks() -> Made {
+    let mut made = Made::new(
+        Factor::Stack,
+        &[
+            (Factor::Pair, &["a1>a2", "b1>b2"]),
+            (Factor::Underlay, &["public-ipv4", "private"]),
+            (Factor::Engine, &["raw", "embedded"]),
+            (Factor::Stack, &["standard", "ebpf"]),
+            (Factor::Test, &["tcp-stream", "tcp-rr"]),
+            (Factor::Streams, &["4"]),
+            (Factor::Direction, &["forward"]),
+        ],
+    );
+    made.record.header.command = ["wglab", "run", "two-stacks", "--seed", "7"].map(str::to_owned).to_vec();
+    for round in 0..3 {
+        for (pair, host) in [("a1>a2", 1.0), ("b1>b2", 1.15)] {
+            for underlay in ["public-ipv4", "private"] {
+                for engine in ["raw", "embedded"] {
+                    for stack in ["standard", "ebpf"] {
+                        let (rate, trip) = match (engine, stack) {
+                            ("raw", "standard") => (17.2e9, 125e3),
+                            ("raw", _) => (9.57e9, 117e3),
+                            (_, "standard") => (3.36e9, 230e3),
+                            (_, _) => (4.3e9, 231e3),
+                        };
+                        let levels = |test| {
+                            vec![
+                                (Factor::Pair, pair),
+                                (Factor::Underlay, underlay),
+                                (Factor::Engine, engine),
+                                (Factor::Stack, stack),
+                                (Factor::Test, test),
+                            ]
+                        };
+                        let noise = made.noise(0.01);
+                        let mut stream = levels("tcp-stream");
+                        stream.push((Factor::Streams, "4"));
+                        stream.push((Factor::Direction, "forward"));
+                        let run = made.run(round, &stream, &[(RATE, rate * host * noise)]);
+                        if stack == "ebpf" && engine == "raw" {
+                            let evidence = "CPU 1 of a2: 97 % softirq".to_owned();
+                            run.bottleneck = Some(Bottleneck { is: "receiver cpu".to_owned(), evidence });
+                        }
+                        let noise = made.noise(0.01);
+                        made.run(
+                            round,
+                            &levels("tcp-rr"),
+                            &[(RR, trip * host * noise), ("rr_p99_ns", trip * 1.6 * noise)],
+                        );
+                    }
+                }
+            }
+        }
+    }
+    made
+}
+
+fn sources(made: &Made) -> [Source<'_>; 1] {
+    [Source { name: "runs/2026-08-22", record: &made.record }]
+}
+
+#[test]
+fn the_table_opens_with_the_answer_and_reads_as_the_reference_does() {
+    let made = two_stacks();
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    insta::assert_snapshot!(render(&Report::new(&sources, Some(&comparison)), Format::Table), @r#"
+    ebpf is worse than standard in throughput (raw underlay, tcp-stream, 4 streams): -44 % (95 % interval -46 % to -43 %); better in throughput (embedded tunnel, tcp-stream, 4 streams): +28 % (95 % interval +26 % to +31 %); no consistent change in 2 of 4 metrics.
+    96 runs in 3 rounds; one machine, namespaces: mechanisms, not a provider's figures; started 2026-08-22T12:00:00Z
+
+    metric                                                      standard              ebpf  change (95 % interval)     over pairs        verdict
+    raw underlay, tcp-stream, 4 streams: throughput     17.2-19.9 Gbit/s  9.55-11.1 Gbit/s  -44 % (-46 % to -43 %)     -45 % to -44 %    worse
+    embedded tunnel, tcp-stream, 4 streams: throughput  3.34-3.85 Gbit/s   4.3-4.94 Gbit/s  +28 % (+26 % to +31 %)     +27 % to +29 %    better
+    raw underlay, tcp-rr: round trip p50                      125-144 µs        117-135 µs  -6.6 % (-8.6 % to -4.8 %)  -7.5 % to -5.6 %  no consistent change
+    raw underlay, tcp-rr: round trip p99                      198-202 µs        186-189 µs  -6.6 % (-8.6 % to -4.8 %)  -7.5 % to -5.6 %  not judged
+    embedded tunnel, tcp-rr: round trip p50                   229-265 µs        229-265 µs  +0.1 % (-1.9 % to +2.8 %)  -0.7 % to +1.5 %  no consistent change
+    embedded tunnel, tcp-rr: round trip p99                   362-369 µs        366-369 µs  +0.1 % (-1.9 % to +2.8 %)  -0.7 % to +1.5 %  not judged
+
+    What binds:
+      raw underlay, tcp-stream, 4 streams: not explained at standard, receiver cpu (CPU 1 of a2: 97 % softirq) at ebpf
+
+    Record: runs/2026-08-22
+    Repeat: wglab run two-stacks --seed 7
+    Repeat: wglab run two-stacks --seed 7 --only engine=raw --only test=tcp-stream
+    Repeat: wglab run two-stacks --seed 7 --only engine=embedded --only test=tcp-stream
+    "#);
+}
+
+#[test]
+fn the_detail_shows_every_pair_and_underlay_beside_the_raw_one() {
+    let made = two_stacks();
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    let report = Report { detail: true, ..Report::new(&sources, Some(&comparison)) };
+    let text = render(&report, Format::Table);
+    let from = text.find("\nthroughput").unwrap();
+    let to = text.find("round trip p99, tcp-rr").unwrap();
+    insta::assert_snapshot!(&text[from..to], @r#"
+    throughput, tcp-stream, 4 streams
+                       standard raw  standard embedded  of raw     ebpf raw  ebpf embedded  of raw
+    a1>a2 private       17.2 Gbit/s        3.37 Gbit/s    0.20  9.55 Gbit/s    4.31 Gbit/s    0.45
+    a1>a2 public-ipv4   17.2 Gbit/s        3.34 Gbit/s    0.19  9.57 Gbit/s     4.3 Gbit/s    0.45
+    b1>b2 private       19.5 Gbit/s        3.85 Gbit/s    0.20  11.1 Gbit/s    4.94 Gbit/s    0.45
+    b1>b2 public-ipv4   19.9 Gbit/s        3.85 Gbit/s    0.19    11 Gbit/s    4.94 Gbit/s    0.45
+
+    round trip p50, tcp-rr
+                       standard raw  standard embedded  of raw  ebpf raw  ebpf embedded  of raw
+    a1>a2 private            126 µs             230 µs    1.82    118 µs         230 µs    1.95
+    a1>a2 public-ipv4        125 µs             229 µs    1.83    117 µs         229 µs    1.96
+    b1>b2 private            143 µs             265 µs    1.86    135 µs         265 µs    1.95
+    b1>b2 public-ipv4        144 µs             260 µs    1.81    134 µs         264 µs    1.97
+    "#);
+    let rows = &text[text.find("Every row:").unwrap()..];
+    insta::assert_snapshot!(rows.lines().take(14).collect::<Vec<_>>().join("\n"), @r#"
+    Every row:
+      raw underlay, tcp-stream, 4 streams, over public-ipv4: throughput, ebpf: worse
+          -45 % (-46 % to -44 %) over 6 paired runs, p 8.48e-8, after Holm 6.78e-7; minimum 10 %, noise floor 1.2 %; 2 of 2 pairs agree
+          a1>a2: 17.2 Gbit/s (17.2-17.4 Gbit/s) -> 9.57 Gbit/s (9.55-9.61 Gbit/s), -44 % (-46 % to -43 %)
+          b1>b2: 19.9 Gbit/s (19.7-20.1 Gbit/s) -> 11 Gbit/s (10.9-11.1 Gbit/s), -45 % (-48 % to -42 %)
+          more than the minimum of 10.0 %, beyond chance over 8 verdicts, and 2 of 2 pairs agree
+          wglab run two-stacks --seed 7 --only underlay=public-ipv4 --only engine=raw --only test=tcp-stream
+      raw underlay, tcp-stream, 4 streams, over private: throughput, ebpf: worse
+          -44 % (-45 % to -43 %) over 6 paired runs, p 2.70e-7, after Holm 1.89e-6; minimum 10 %, noise floor 1.5 %; 2 of 2 pairs agree
+          a1>a2: 17.2 Gbit/s (16.9-17.7 Gbit/s) -> 9.55 Gbit/s (9.48-9.64 Gbit/s), -45 % (-48 % to -40 %)
+          b1>b2: 19.5 Gbit/s (19.5-19.8 Gbit/s) -> 11.1 Gbit/s (11-11.1 Gbit/s), -44 % (-45 % to -43 %)
+          more than the minimum of 10.0 %, beyond chance over 8 verdicts, and 2 of 2 pairs agree
+          wglab run two-stacks --seed 7 --only underlay=private --only engine=raw --only test=tcp-stream
+      embedded tunnel, tcp-stream, 4 streams, over public-ipv4: throughput, ebpf: better
+    "#);
+}
+
+#[test]
+fn markdown_is_the_same_table_for_a_pull_request() {
+    let made = two_stacks();
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    insta::assert_snapshot!(render(&Report::new(&sources, Some(&comparison)), Format::Markdown), @r#"
+    **ebpf is worse than standard in throughput (raw underlay, tcp-stream, 4 streams): -44 % (95 % interval -46 % to -43 %); better in throughput (embedded tunnel, tcp-stream, 4 streams): +28 % (95 % interval +26 % to +31 %); no consistent change in 2 of 4 metrics.**
+
+    96 runs in 3 rounds; one machine, namespaces: mechanisms, not a provider's figures; started 2026-08-22T12:00:00Z
+
+    | metric | standard | ebpf | change (95 % interval) | over pairs | verdict |
+    |---|---|---|---|---|---|
+    | raw underlay, tcp-stream, 4 streams: throughput | 17.2-19.9 Gbit/s | 9.55-11.1 Gbit/s | -44 % (-46 % to -43 %) | -45 % to -44 % | worse |
+    | embedded tunnel, tcp-stream, 4 streams: throughput | 3.34-3.85 Gbit/s | 4.3-4.94 Gbit/s | +28 % (+26 % to +31 %) | +27 % to +29 % | better |
+    | raw underlay, tcp-rr: round trip p50 | 125-144 µs | 117-135 µs | -6.6 % (-8.6 % to -4.8 %) | -7.5 % to -5.6 % | no consistent change |
+    | raw underlay, tcp-rr: round trip p99 | 198-202 µs | 186-189 µs | -6.6 % (-8.6 % to -4.8 %) | -7.5 % to -5.6 % | not judged |
+    | embedded tunnel, tcp-rr: round trip p50 | 229-265 µs | 229-265 µs | +0.1 % (-1.9 % to +2.8 %) | -0.7 % to +1.5 % | no consistent change |
+    | embedded tunnel, tcp-rr: round trip p99 | 362-369 µs | 366-369 µs | +0.1 % (-1.9 % to +2.8 %) | -0.7 % to +1.5 % | not judged |
+
+    What binds:
+
+    * raw underlay, tcp-stream, 4 streams: not explained at standard, receiver cpu (CPU 1 of a2: 97 % softirq) at ebpf
+
+    Repeat it:
+
+        wglab run two-stacks --seed 7
+        wglab run two-stacks --seed 7 --only engine=raw --only test=tcp-stream
+        wglab run two-stacks --seed 7 --only engine=embedded --only test=tcp-stream
+    "#);
+}
+
+/// Two engines, one pair; what the new one does is given.
+fn upgrade(factor: f64, noise: f64, rounds: u32) -> Made {
+    let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["old", "new"])]);
+    for round in 0..rounds {
+        for (engine, factor) in [("old", 1.0), ("new", factor)] {
+            let rate = 2.4e9 * factor * made.noise(noise);
+            let levels = [
+                (Factor::Pair, "a1>a2"),
+                (Factor::Engine, engine),
+                (Factor::Test, "tcp-stream"),
+                (Factor::Streams, "1"),
+            ];
+            made.run(round, &levels, &[(RATE, rate)]);
+        }
+    }
+    made
+}
+
+fn gated(made: &Made, format: Format) -> String {
+    let sources = sources(made);
+    let comparison = compare(&sources, None, &Policy::gate()).unwrap();
+    render(&Report { gate: true, ..Report::new(&sources, Some(&comparison)) }, format)
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap()
+}
+
+#[test]
+fn the_answer_says_what_a_stranger_should_do() {
+    insta::assert_snapshot!(first_line(&gated(&upgrade(0.9, 0.01, 6), Format::Table)), @"Gate failed: new is worse than old in throughput (tcp-stream, 1 stream): -9.9 % (95 % interval -11 % to -8.9 %).");
+    insta::assert_snapshot!(first_line(&gated(&upgrade(1.3, 0.01, 6), Format::Table)), @"Gate passed: new is better than old in throughput (tcp-stream, 1 stream): +30 % (95 % interval +29 % to +32 %).");
+    insta::assert_snapshot!(first_line(&gated(&upgrade(1.0, 0.01, 6), Format::Table)), @"Gate passed: no consistent change between old and new in throughput (tcp-stream, 1 stream): +0.1 % (95 % interval -1.1 % to +1.2 %); one of 5.0 % or more would have shown.");
+    insta::assert_snapshot!(first_line(&gated(&upgrade(1.0, 0.2, 4), Format::Table)), @"Gate inconclusive between old and new in throughput (tcp-stream, 1 stream): -2.1 % (95 % interval -21 % to +21 %): 4 rounds did not decide, about 31 would.");
+    insta::assert_snapshot!(first_line(&gated(&upgrade(0.5, 0.0, 1), Format::Table)), @"Gate inconclusive between old and new in throughput (tcp-stream, 1 stream): -50 %: 1 round did not decide, about 3 would.");
+    let mut broken = upgrade(1.0, 0.01, 4);
+    for run in broken.record.runs.iter_mut().filter(|run| run.factors.get(Factor::Engine) == Some("new")) {
+        run.status = Status::Failed;
+        run.reason = Some("no handshake within 5 s".to_owned());
+    }
+    insta::assert_snapshot!(first_line(&gated(&broken, Format::Table)), @"Gate invalid: no verdict between old and new in throughput (tcp-stream, 1 stream): no usable run at new: failed: no handshake within 5 s.");
+}
+
+#[test]
+fn without_a_comparison_the_tunnel_stands_beside_the_raw_underlay() {
+    let mut made = two_stacks();
+    made.record.header.compare = None;
+    made.record.runs.retain(|run| run.factors.get(Factor::Stack) == Some("standard"));
+    let sources = sources(&made);
+    insta::assert_snapshot!(first_line(&render(&Report::new(&sources, None), Format::Table)), @"The embedded tunnel: 3.34-3.85 Gbit/s (tcp-stream, 4 streams), 19 % to 20 % of the raw underlay's 17.2-19.9 Gbit/s; round trip p50 229-265 µs against 125-144 µs.");
+    let mut raw = made.record.clone();
+    raw.runs.retain(|run| run.factors.get(Factor::Engine) == Some("raw"));
+    let only_raw = [Source { name: "raw", record: &raw }];
+    insta::assert_snapshot!(first_line(&render(&Report::new(&only_raw, None), Format::Table)), @"The raw underlay: 17.2-19.9 Gbit/s (tcp-stream, 4 streams); round trip p50 125-144 µs.");
+    raw.runs.iter_mut().for_each(|run| {
+        run.status = Status::Skipped;
+        run.reason = Some("/dev/net/tun cannot be opened: run as root, or chmod 0666 it".to_owned());
+    });
+    let nothing = [Source { name: "raw", record: &raw }];
+    insta::assert_snapshot!(first_line(&render(&Report::new(&nothing, None), Format::Table)), @"Nothing could be measured: 24 of 24 runs: /dev/net/tun cannot be opened: run as root, or chmod 0666 it.");
+    raw.runs.clear();
+    let empty = [Source { name: "raw", record: &raw }];
+    insta::assert_snapshot!(first_line(&render(&Report::new(&empty, None), Format::Table)), @"Nothing was measured: the record holds no run.");
+}
+
+#[test]
+fn raw_against_a_tunnel_is_a_ratio_and_no_verdict() {
+    let mut made = two_stacks();
+    made.record.header.compare = Some(Factor::Engine);
+    made.record.runs.retain(|run| run.factors.get(Factor::Stack) == Some("standard"));
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    let text = render(&Report::new(&sources, Some(&comparison)), Format::Table);
+    insta::assert_snapshot!(text, @r#"
+    The embedded tunnel: 3.34-3.85 Gbit/s (tcp-stream, 4 streams), 19 % to 20 % of the raw underlay's 17.2-19.9 Gbit/s; round trip p50 229-265 µs against 125-144 µs.
+    48 runs in 3 rounds; one machine, namespaces: mechanisms, not a provider's figures; started 2026-08-22T12:00:00Z
+
+    metric                                          raw          embedded  against raw (95 % interval)  over pairs
+    tcp-stream, 4 streams: throughput  17.2-19.9 Gbit/s  3.34-3.85 Gbit/s  -80 % (-81 % to -80 %)       -81 % to -80 %
+    tcp-rr: round trip p50                   125-144 µs        229-265 µs  +83 % (+79 % to +88 %)       +82 % to +84 %
+    tcp-rr: round trip p99                   198-202 µs        362-369 µs  +83 % (+79 % to +88 %)       +82 % to +84 %
+
+    Record: runs/2026-08-22
+    Repeat: wglab run two-stacks --seed 7
+    "#);
+}
+
+#[test]
+fn csv_is_one_line_for_each_row() {
+    let made = upgrade(0.9, 0.01, 3);
+    insta::assert_snapshot!(gated(&made, Format::Csv).replace("\r\n", "\n"), @r#"
+pair,underlay,engine,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,compared,base,new,base_median,new_median,scale,change,low,high,p,p_adjusted,minimum,paired_runs,pairs,pairs_agree,verdict,why,command
+,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,worse,"more than the minimum of 5.0 %, beyond chance over 1 verdicts",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+"#);
+    let sources = sources(&made);
+    insta::assert_snapshot!(render(&Report::new(&sources, None), Format::Csv).replace("\r\n", "\n"), @r#"
+    record,pair,underlay,engine,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,median,min,max,runs
+    runs/2026-08-22,a1>a2,,new,,,,tcp-stream,1,,,,throughput_bits_per_second,2165581941.8182387,2138154563.059512,2173835662.8999467,3
+    runs/2026-08-22,a1>a2,,old,,,,tcp-stream,1,,,,throughput_bits_per_second,2395202074.6501245,2386866976.8045163,2421410610.0684986,3
+    "#);
+}
+
+#[test]
+fn json_carries_cells_and_the_comparison() {
+    let made = upgrade(0.9, 0.01, 3);
+    insta::assert_snapshot!(gated(&made, Format::Json), @r#"
+    {
+      "format": "wglab-summary",
+      "version": 1,
+      "answer": "Gate failed: new is worse than old in throughput (tcp-stream, 1 stream): -10 % (95 % interval -12 % to -8.3 %).",
+      "gate": "failed",
+      "records": [
+        {
+          "name": "runs/2026-08-22",
+          "wglab": "0.1.0",
+          "started": "2026-08-22T12:00:00Z",
+          "class": "one machine, namespaces",
+          "command": [
+            "wglab",
+            "run",
+            "pair",
+            "--seed",
+            "7"
+          ],
+          "seed": 7,
+          "plan_hash": "5b6c",
+          "complete": true,
+          "cells": [
+            {
+              "factors": {
+                "pair": "a1>a2",
+                "engine": "new",
+                "test": "tcp-stream",
+                "streams": "1"
+              },
+              "metrics": {
+                "throughput_bits_per_second": {
+                  "median": 2165581941.8182387,
+                  "min": 2138154563.059512,
+                  "max": 2173835662.8999467,
+                  "runs": 3
+                }
+              },
+              "runs": 3,
+              "excluded": 0
+            },
+            {
+              "factors": {
+                "pair": "a1>a2",
+                "engine": "old",
+                "test": "tcp-stream",
+                "streams": "1"
+              },
+              "metrics": {
+                "throughput_bits_per_second": {
+                  "median": 2395202074.6501245,
+                  "min": 2386866976.8045163,
+                  "max": 2421410610.0684986,
+                  "runs": 3
+                }
+              },
+              "runs": 3,
+              "excluded": 0
+            }
+          ]
+        }
+      ],
+      "comparison": {
+        "by": "engine",
+        "base": "old",
+        "new": [
+          "new"
+        ],
+        "rows": [
+          {
+            "metric": "throughput_bits_per_second",
+            "cell": {
+              "test": "tcp-stream",
+              "streams": "1"
+            },
+            "level": "new",
+            "base": {
+              "median": 2395202074.6501245,
+              "min": 2386866976.8045163,
+              "max": 2421410610.0684986,
+              "runs": 3
+            },
+            "new": {
+              "median": 2165581941.8182387,
+              "min": 2138154563.059512,
+              "max": 2173835662.8999467,
+              "runs": 3
+            },
+            "change": {
+              "scale": "ratio",
+              "value": -0.10077742029326008,
+              "low": -0.11858513484829983,
+              "high": -0.08260992658062784,
+              "p": 0.001909788545736933,
+              "p_adjusted": 0.001909788545736933
+            },
+            "pairs": [
+              {
+                "pair": "a1>a2",
+                "base": {
+                  "median": 2395202074.6501245,
+                  "min": 2386866976.8045163,
+                  "max": 2421410610.0684986,
+                  "runs": 3
+                },
+                "new": {
+                  "median": 2165581941.8182387,
+                  "min": 2138154563.059512,
+                  "max": 2173835662.8999467,
+                  "runs": 3
+                },
+                "change": {
+                  "scale": "ratio",
+                  "value": -0.10077742029326008,
+                  "low": -0.11858513484829983,
+                  "high": -0.08260992658062784,
+                  "p": 0.001909788545736933
+                }
+              }
+            ],
+            "agree": 1,
+            "paired": 3,
+            "minimum": 0.05,
+            "floor": 0.02041212473750431,
+            "judged": true,
+            "verdict": "worse",
+            "why": "more than the minimum of 5.0 %, beyond chance over 1 verdicts",
+            "command": "wglab run pair --seed 7 --only test=tcp-stream --only streams=1"
+          }
+        ],
+        "unmeasured": [],
+        "cautions": [],
+        "records": [
+          "runs/2026-08-22"
+        ],
+        "classes": [
+          "one machine, namespaces"
+        ],
+        "pairs": 1,
+        "rounds": 3,
+        "min_effect": 0.05,
+        "judged": 1
+      }
+    }
+    "#);
+}
+
+#[test]
+fn junit_has_a_case_for_each_verdict() {
+    insta::assert_snapshot!(gated(&upgrade(0.9, 0.01, 6), Format::Junit), @r#"
+<?xml version="1.0" encoding="UTF-8"?>
+<testsuite name="wglab" tests="1" failures="1" errors="0" skipped="0">
+  <testcase classname="wglab.new" name="tcp-stream, 1 stream: throughput">
+    <failure message="-9.9 % (-11 % to -8.9 %): more than the minimum of 5.0 %, beyond chance over 1 verdicts">wglab run pair --seed 7 --only test=tcp-stream --only streams=1</failure>
+  </testcase>
+</testsuite>
+"#);
+    insta::assert_snapshot!(gated(&upgrade(1.0, 0.2, 4), Format::Junit), @r#"
+    <?xml version="1.0" encoding="UTF-8"?>
+    <testsuite name="wglab" tests="1" failures="0" errors="0" skipped="1">
+      <testcase classname="wglab.new" name="tcp-stream, 1 stream: throughput">
+        <skipped message="-2.1 % (-21 % to +21 %): the interval is wider than the change of 5.0 % that was asked for; about 31 rounds would decide"/>
+      </testcase>
+    </testsuite>
+    "#);
+    let made = upgrade(1.0, 0.01, 3);
+    let sources = sources(&made);
+    let text = render(&Report::new(&sources, None), Format::Junit);
+    assert!(text.contains("errors=\"1\""), "a suite without a case must not pass: {text}");
+}
+
+#[test]
+fn github_annotates_what_wants_attention() {
+    insta::assert_snapshot!(gated(&upgrade(0.9, 0.01, 6), Format::Github), @r#"
+    ::error title=wglab::Gate failed: new is worse than old in throughput (tcp-stream, 1 stream): -9.9 %25 (95 %25 interval -11 %25 to -8.9 %25).
+    ::error title=tcp-stream%2C 1 stream%3A throughput::worse, -9.9 %25 (-11 %25 to -8.9 %25): more than the minimum of 5.0 %25, beyond chance over 1 verdicts. Repeat: wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+    "#);
+}
+
+/// Names as an attacker would choose them.
+const HOSTILE: &str = "\u{1b}[2J=cmd|'/c calc'!A1<script>alert(1)</script>`|\u{202e}\"";
+
+fn hostile() -> Made {
+    let mut made = upgrade(0.9, 0.01, 6);
+    for run in &mut made.record.runs {
+        let engine = run.factors.get(Factor::Engine).unwrap().replace("new", HOSTILE);
+        run.factors = run.factors.clone().with(Factor::Engine, engine).with(Factor::Test, HOSTILE);
+        run.bottleneck = Some(Bottleneck { is: HOSTILE.to_owned(), evidence: HOSTILE.to_owned() });
+        run.cautions = vec![crate::record::Caution { kind: HOSTILE.to_owned(), text: HOSTILE.to_owned() }];
+    }
+    let mut failed = made.record.runs[0].clone();
+    failed.status = Status::Failed;
+    failed.reason = Some(HOSTILE.to_owned());
+    failed.order = 1000;
+    made.record.runs.push(failed);
+    made.record.header.levels.insert(Factor::Engine, vec!["old".to_owned(), HOSTILE.to_owned()]);
+    made.record.header.command.push(HOSTILE.to_owned());
+    made
+}
+
+#[test]
+fn hostile_names_are_harmless_in_every_format() {
+    let made = hostile();
+    let sources = [Source { name: HOSTILE, record: &made.record }];
+    let comparison = compare(&sources, None, &Policy::gate()).unwrap();
+    for detail in [false, true] {
+        for comparison in [None, Some(&comparison)] {
+            let report = Report { gate: true, detail, ..Report::new(&sources, comparison) };
+            for format in Format::ALL {
+                let text = render(&report, format);
+                let breaks = |c: char| c == '\n' || (c == '\r' && format == Format::Csv);
+                let bad = text.chars().find(|c| (c.is_control() && !breaks(*c)) || *c == '\u{202e}');
+                assert_eq!(bad.filter(|c| format != Format::Json || c.is_control()), None, "{format}: {text}");
+                match format {
+                    Format::Markdown => {
+                        let prose = text.lines().filter(|line| !line.starts_with("    "));
+                        assert!(prose.clone().all(|line| !line.contains("<script")), "{text}");
+                        let tables: Vec<&str> = prose.filter(|line| line.starts_with("| ")).collect();
+                        let bars = |line: &str| line.replace("\\|", "").matches('|').count();
+                        assert!(tables.chunk_by(|a, b| bars(a) == bars(b)).count() <= 3, "{text}");
+                    }
+                    Format::Junit => assert!(!text.contains("<script") && !text.contains("=\"\""), "{text}"),
+                    Format::Csv => {
+                        for field in text.split([',', '\n']).filter(|field| field.contains("cmd")) {
+                            assert!(!field.trim_start_matches('"').starts_with(['=', '+', '@']), "{field}");
+                        }
+                    }
+                    Format::Github => assert!(text.lines().all(|line| line.starts_with("::")), "{text}"),
+                    Format::Table | Format::Json => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn escapes_keep_what_is_harmless() {
+    assert_eq!(escape::plain("public-ipv4 µ a1>a2"), "public-ipv4 µ a1>a2");
+    assert_eq!(escape::plain("a\u{1b}b\u{200b}"), "a\\u{1b}b\\u{200b}");
+    assert_eq!(escape::markdown("a1>a2 | *b* <i> 5 %"), "a1>a2 \\| \\*b\\* &lt;i> 5 %");
+    assert_eq!(escape::csv("a,b"), "\"a,b\"");
+    assert_eq!(escape::csv("-3+1"), "\"'-3+1\"");
+    assert_eq!(escape::csv("say \"x\""), "\"say \"\"x\"\"\"");
+    assert_eq!(escape::csv("public-ipv4"), "public-ipv4");
+    assert_eq!(escape::xml("<a href='x'>&"), "&lt;a href=&#39;x&#39;&gt;&amp;");
+    assert_eq!(escape::workflow_message("50 %\nx"), "50 %25\\u{a}x");
+    assert_eq!(escape::workflow_property("a: b, c"), "a%3A b%2C c");
+}
+
+#[test]
+fn numbers_read_as_people_write_them() {
+    use crate::verdict::Scale;
+    assert_eq!(text::range(RATE, 3.06e9, 3.95e9), "3.06-3.95 Gbit/s");
+    assert_eq!(text::range(RATE, 950e6, 1.2e9), "950 Mbit/s - 1.2 Gbit/s");
+    assert_eq!(text::range(RATE, 1e9, 1e9), "1 Gbit/s");
+    assert_eq!(text::range("crr_per_second", 14_260.0, 15_001.0), "14,260-15,001/s");
+    assert_eq!(text::ratio(0.184), "+18 %");
+    assert_eq!(text::ratio(-0.0663), "-6.6 %");
+    assert_eq!(text::ratio(0.0996), "+10 %");
+    assert_eq!(text::ratio(19.0), "20 x");
+    assert_eq!(text::ratio(3.2), "4.2 x");
+    assert_eq!(text::change("loss_ratio", Scale::Difference, 0.02), "+2 points");
+    assert_eq!(text::change(RATE, Scale::Difference, -1e9), "-1 Gbit/s");
+    assert_eq!(text::listed(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
+}
+
+#[test]
+fn formats_are_named() {
+    for format in Format::ALL {
+        assert_eq!(format.name().parse(), Ok(format));
+    }
+    assert!("markdwn".parse::<Format>().unwrap_err().to_string().contains("did you mean `markdown`?"));
+}
