@@ -24,4 +24,7 @@ pub mod tunnel;
 pub mod traffic;
 pub mod host;
 pub mod lab;
+pub mod agent;
 pub mod reach;
+pub mod run;
+pub mod cli;

@@ -21,6 +21,8 @@ mod agent;
 mod lab;
 mod left_over;
 mod network;
+mod product;
+mod tamper;
 
 /// A test: its name and what it does.
 type Test = (&'static str, fn() -> Result<(), Failed>);
@@ -33,6 +35,9 @@ fn main() -> ExitCode {
     if command == AGENT_COMMAND {
         return agent::serve();
     }
+    if [tamper::MISROUTE, tamper::DETOUR, tamper::RELAY].contains(&command.as_str()) {
+        return tamper::main(&command, &std::env::args().nth(2).unwrap());
+    }
     if command == lab::HOLD_COMMAND {
         return lab::hold();
     }
@@ -42,7 +47,7 @@ fn main() -> ExitCode {
         eprintln!("cannot mark this program: {error}");
         return ExitCode::FAILURE;
     }
-    let tests: Vec<Test> = [lab::TESTS, network::TESTS].concat();
+    let tests: Vec<Test> = [lab::TESTS, network::TESTS, product::TESTS].concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);

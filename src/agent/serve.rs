@@ -1,0 +1,262 @@
+//! The agent at work.
+//!
+//! Threads: `main` holds all state and starts every daemon (their parent-death signal follows it), `agent-read` takes frames
+//! off standard input, `agent-job` waits for the job at work. The latter two only send events.
+
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use super::frame::{self, Decoder, FrameError, MAGIC};
+use super::messages::{Around, Ask, Assignment, Hello, JobOutcome, PROTOCOL, Status, Tell};
+use crate::host;
+use crate::traffic::meters::{Meters, Snapshot};
+use crate::traffic::{self, Outcome, Prepared, StopHandle, TrafficError};
+use node::Node;
+
+mod node;
+
+/// Why an agent ends before its conductor wants it to.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Standard input is not what an agent reads.
+    #[error("standard input does not carry a conductor's messages: {0}; `wglab agent` is started by a conductor")]
+    Frame(#[from] FrameError),
+    /// What was changed on this host could not all be undone.
+    #[error("this host is not as it was: {0}")]
+    NotUndone(#[from] host::queues::QueuesError),
+    /// Standard input or output broke.
+    #[error("the pipe to the conductor broke: {0}")]
+    Pipe(#[from] io::Error),
+}
+
+/// What the main thread waits for.
+enum Event {
+    Asked(Ask),
+    Broken(AgentError),
+    Closed,
+    Finished(Result<Outcome, TrafficError>),
+}
+
+/// The job, if there is one.
+enum Work {
+    Idle,
+    Prepared(Prepared),
+    Running { stop: StopHandle, before: Readings, thread: thread::JoinHandle<()> },
+}
+
+/// What is read before and after a job.
+struct Readings {
+    meters: Snapshot,
+    tunnels: std::collections::BTreeMap<String, Status>,
+}
+
+/// Serves one conductor on standard input and output until the pipe ends, then tears everything down.
+///
+/// # Errors
+/// The pipe carries something else, or breaks.
+pub fn serve() -> Result<(), AgentError> {
+    let mut output = io::stdout();
+    output.write_all(MAGIC)?;
+    output.flush()?;
+    let (events, inbox) = channel();
+    let reader = events.clone();
+    thread::Builder::new().name("agent-read".to_owned()).spawn(move || read(&reader))?;
+    let mut agent = Agent { node: Node::default(), work: Work::Idle, events };
+    let end = agent.converse(&inbox, &mut output);
+    agent.drop_work();
+    agent.node.clear()?;
+    end
+}
+
+/// Frames from standard input, one event each.
+fn read(events: &Sender<Event>) {
+    let mut input = io::stdin().lock();
+    let mut decoder = Decoder::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let event = match decoder.next::<Ask>() {
+            Ok(Some(ask)) => Event::Asked(ask),
+            Err(error) => Event::Broken(error.into()),
+            Ok(None) => match input.read(&mut buffer) {
+                Ok(0) => Event::Closed,
+                Ok(read) => {
+                    decoder.push(&buffer[..read]);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Event::Broken(error.into()),
+            },
+        };
+        let last = !matches!(event, Event::Asked(_));
+        if events.send(event).is_err() || last {
+            return;
+        }
+    }
+}
+
+struct Agent {
+    node: Node,
+    work: Work,
+    events: Sender<Event>,
+}
+
+impl Agent {
+    fn converse(&mut self, inbox: &Receiver<Event>, output: &mut impl Write) -> Result<(), AgentError> {
+        // The agent itself holds a sender, so the channel does not end before an event says so.
+        while let Ok(event) = inbox.recv() {
+            let told = match event {
+                Event::Asked(ask) => self.answer(ask),
+                Event::Finished(result) => Some(self.finished(result)),
+                Event::Closed => return Ok(()),
+                Event::Broken(error) => return Err(error),
+            };
+            if let Some(told) = told {
+                output.write_all(&frame::encode(&told)?)?;
+                output.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, ask: Ask) -> Option<Tell> {
+        Some(match ask {
+            Ask::Hello { .. } => Tell::Hello(Hello {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+            }),
+            Ask::Probe => Tell::Facts(Box::new(host::facts())),
+            Ask::Apply(state) => self.node.apply(&state).map_or_else(|error| failed(&error), Tell::Applied),
+            Ask::Wake { targets } => match wake(&targets) {
+                Ok(()) => Tell::Done,
+                Err(error) => failed(&error),
+            },
+            Ask::Status => self.node.statuses().map_or_else(|error| failed(&error), Tell::Status),
+            Ask::Prepare(assignment) => self.prepare(&assignment),
+            Ask::Start => return self.start(),
+            Ask::Stop => match &self.work {
+                Work::Running { stop, .. } => {
+                    stop.stop();
+                    return None;
+                }
+                Work::Idle | Work::Prepared(_) => {
+                    self.work = Work::Idle;
+                    Tell::Done
+                }
+            },
+        })
+    }
+
+    fn prepare(&mut self, assignment: &Assignment) -> Tell {
+        if matches!(self.work, Work::Running { .. }) {
+            return Tell::Failed { what: "a job is at work; stop it before preparing another".to_owned() };
+        }
+        match traffic::prepare(&assignment.job) {
+            Ok(prepared) => {
+                let ports = prepared.ports();
+                self.work = Work::Prepared(prepared);
+                Tell::Ready { ports }
+            }
+            Err(error) => failed(&error),
+        }
+    }
+
+    fn start(&mut self) -> Option<Tell> {
+        let Work::Prepared(prepared) = std::mem::replace(&mut self.work, Work::Idle) else {
+            return Some(Tell::Failed { what: "there is no prepared job to start".to_owned() });
+        };
+        let before = match self.readings() {
+            Ok(before) => before,
+            Err(what) => return Some(Tell::Failed { what }),
+        };
+        let running = prepared.start();
+        let stop = running.stop_handle();
+        let events = self.events.clone();
+        let wait = move || {
+            // The main thread is gone when nobody receives this, and then nobody wants it.
+            let _unwanted = events.send(Event::Finished(running.wait()));
+        };
+        match thread::Builder::new().name("agent-job".to_owned()).spawn(wait) {
+            Ok(thread) => {
+                self.work = Work::Running { stop, before, thread };
+                None
+            }
+            Err(error) => Some(failed(&error)),
+        }
+    }
+
+    fn finished(&mut self, result: Result<Outcome, TrafficError>) -> Tell {
+        let Work::Running { before, thread, .. } = std::mem::replace(&mut self.work, Work::Idle) else {
+            return Tell::Failed { what: "a job ended that was not at work".to_owned() };
+        };
+        if thread.join().is_err() {
+            return Tell::Failed { what: "the thread that waits for the job panicked".to_owned() };
+        }
+        let traffic = match result {
+            Ok(traffic) => traffic,
+            Err(error) => return failed(&error),
+        };
+        let after = match self.readings() {
+            Ok(after) => after,
+            Err(what) => return Tell::Failed { what },
+        };
+        let mut later = after.tunnels;
+        let tunnels = before
+            .tunnels
+            .into_iter()
+            .filter_map(|(interface, before)| {
+                let after = later.remove(&interface)?;
+                Some((interface, Around { before, after }))
+            })
+            .collect();
+        Tell::Outcome(Box::new(JobOutcome { traffic, meters: before.meters.delta(&after.meters), tunnels }))
+    }
+
+    fn readings(&mut self) -> Result<Readings, String> {
+        let tunnels = self.node.statuses().map_err(|error| causes(&error))?;
+        let processes = tunnels.values().filter_map(|status| status.process.as_ref());
+        let pids: Vec<i32> = processes.filter_map(|process| i32::try_from(process.pid).ok()).collect();
+        let interfaces = self.node.interface_names().map_err(|error| causes(&error))?;
+        Ok(Readings { meters: Meters::read(&interfaces, &pids), tunnels })
+    }
+
+    fn drop_work(&mut self) {
+        if let Work::Running { stop, thread, .. } = std::mem::replace(&mut self.work, Work::Idle) {
+            stop.stop();
+            // A panic of a thread that is being ended changes nothing any more.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// One datagram to each address: its content and port do not matter, the tunnel only needs something to carry.
+fn wake(targets: &[std::net::IpAddr]) -> io::Result<()> {
+    const DISCARD: u16 = 9;
+    for target in targets {
+        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        UdpSocket::bind(any)?.send_to(&[0], SocketAddr::new(*target, DISCARD))?;
+    }
+    Ok(())
+}
+
+fn failed(error: &dyn Error) -> Tell {
+    Tell::Failed { what: causes(error) }
+}
+
+/// An error and its causes in one line. A cause that its effect quotes already is not said twice.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,167 @@
+//! The node's state: what was applied last, and the tunnels and provider that came of it.
+
+use std::collections::BTreeMap;
+
+use super::super::messages::{Applied, InterfaceState, NodeState, QueueState, Refusal, Status, TunnelState};
+use super::causes;
+use crate::host::interfaces::{InterfaceError, Interfaces};
+use crate::host::queues::{self, ReceiveCpus};
+use crate::lab::provider::{Provider, ProviderError, ProviderState};
+use crate::tunnel::{self, PrivateKey, Tunnel, TunnelError};
+
+/// Why a state could not be applied at all. What is refused piece by piece is told in [`Applied::refused`].
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApplyError {
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+}
+
+/// A device that is up.
+struct Device {
+    tunnel: Tunnel,
+    state: TunnelState,
+}
+
+#[derive(Default)]
+pub(super) struct Node {
+    /// By interface. Keys outlive a device that is made anew, so that what was told of them stays right.
+    keys: BTreeMap<String, PrivateKey>,
+    devices: BTreeMap<String, Device>,
+    interfaces: Option<Interfaces>,
+    /// The interfaces as applied last, those of tunnels after the others.
+    applied: Vec<InterfaceState>,
+    /// What receive queues used before a stack limited them.
+    queues: BTreeMap<String, ReceiveCpus>,
+    provider: Option<Provider>,
+}
+
+impl Node {
+    /// Becomes `state`.
+    pub(super) fn apply(&mut self, state: &NodeState) -> Result<Applied, ApplyError> {
+        let mut applied = Applied::default();
+        if let Some(wanted) = &state.provider {
+            let provider = match &mut self.provider {
+                Some(provider) => provider,
+                empty @ None => empty.insert(Provider::open()?),
+            };
+            applied.ports = provider.apply(wanted)?;
+        } else if let Some(mut provider) = self.provider.take() {
+            provider.apply(&ProviderState::default())?;
+        }
+        // Outer addresses first: an engine binds to one when it starts.
+        let old_tunnels = self.devices.values().map(|device| addresses(&device.state));
+        let mut interfaces: Vec<InterfaceState> = state.interfaces.iter().cloned().chain(old_tunnels).collect();
+        self.apply_interfaces(&interfaces)?;
+        self.devices.retain(|interface, _| state.tunnels.iter().any(|tunnel| tunnel.spec.interface == *interface));
+        for tunnel in &state.tunnels {
+            if let Err(error) = self.apply_tunnel(tunnel, &mut applied) {
+                applied.refused.push(Refusal { what: tunnel.spec.interface.clone(), why: error });
+            }
+        }
+        interfaces.truncate(state.interfaces.len());
+        interfaces.extend(self.devices.values().map(|device| addresses(&device.state)));
+        self.apply_interfaces(&interfaces)?;
+        for queue in &state.queues {
+            if let Err(error) = self.apply_queues(queue) {
+                applied.refused.push(Refusal { what: format!("receive queues of {}", queue.interface), why: causes(&error) });
+            }
+        }
+        Ok(applied)
+    }
+
+    fn apply_interfaces(&mut self, states: &[InterfaceState]) -> Result<(), InterfaceError> {
+        if self.applied != states {
+            self.interfaces()?.apply(states)?;
+            self.applied = states.to_vec();
+        }
+        Ok(())
+    }
+
+    fn apply_queues(&mut self, wanted: &QueueState) -> Result<(), queues::QueuesError> {
+        let interface = &wanted.interface;
+        match &wanted.cpus {
+            Some(cpus) => {
+                let before = queues::spread(interface, cpus)?;
+                self.queues.entry(interface.clone()).or_insert(before);
+            }
+            None => {
+                if let Some(before) = self.queues.remove(interface) {
+                    queues::set_receive_cpus(interface, &before)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_tunnel(&mut self, wanted: &TunnelState, applied: &mut Applied) -> Result<(), String> {
+        let interface = &wanted.spec.interface;
+        let key = self.keys.entry(interface.clone()).or_insert_with(PrivateKey::generate).clone();
+        match self.devices.get_mut(interface) {
+            Some(device) if device.state == *wanted => {}
+            Some(device) if same_device(&device.state, wanted) => {
+                device.tunnel.set_peers(&wanted.spec.peers).map_err(|error| causes(&error))?;
+                device.state = wanted.clone();
+            }
+            _ => {
+                // The old device must be gone before the new one takes its name.
+                drop(self.devices.remove(interface));
+                let tunnel = tunnel::up(&wanted.spec, &key).map_err(|error| causes(&error))?;
+                self.devices.insert(interface.clone(), Device { tunnel, state: wanted.clone() });
+            }
+        }
+        applied.public_keys.insert(interface.clone(), key.public());
+        Ok(())
+    }
+
+    /// The state of every tunnel, read from its engine.
+    pub(super) fn statuses(&mut self) -> Result<BTreeMap<String, Status>, TunnelError> {
+        self.devices.iter_mut().map(|(interface, device)| Ok((interface.clone(), device.tunnel.status()?))).collect()
+    }
+
+    /// Every interface of the node, the lab's or not.
+    pub(super) fn interface_names(&mut self) -> Result<Vec<String>, InterfaceError> {
+        Ok(self.interfaces()?.counters()?.into_keys().collect())
+    }
+
+    fn interfaces(&mut self) -> Result<&mut Interfaces, InterfaceError> {
+        match &mut self.interfaces {
+            Some(interfaces) => Ok(interfaces),
+            empty @ None => Ok(empty.insert(Interfaces::open()?)),
+        }
+    }
+
+    /// Ends every tunnel and gives queues back. Links that the lab made go with their namespaces.
+    pub(super) fn clear(&mut self) -> Result<(), queues::QueuesError> {
+        for (_, device) in std::mem::take(&mut self.devices) {
+            device.tunnel.down();
+        }
+        for (interface, before) in std::mem::take(&mut self.queues) {
+            queues::set_receive_cpus(&interface, &before)?;
+        }
+        Ok(())
+    }
+}
+
+/// The addresses and routes of a device. Its MTU is the engine's to set.
+fn addresses(state: &TunnelState) -> InterfaceState {
+    InterfaceState {
+        name: state.spec.interface.clone(),
+        addresses: state.addresses.clone(),
+        gateway: None,
+        routes: state.routes.clone(),
+        mtu: None,
+        receive_cpus: None,
+    }
+}
+
+/// Whether only the peers differ.
+fn same_device(one: &TunnelState, other: &TunnelState) -> bool {
+    let without_peers = |state: &TunnelState| {
+        let mut state = state.clone();
+        state.spec.peers.clear();
+        state
+    };
+    without_peers(one) == without_peers(other)
+}

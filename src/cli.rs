@@ -1,0 +1,129 @@
+//! The command line: arguments as typed, what they mean, what is printed where, exit codes.
+//!
+//! Data goes to standard output; progress, notes and errors to standard error. The answer is the first line.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::lab::init;
+use crate::{agent, tunnel};
+
+mod args;
+mod compare;
+mod files;
+mod lab;
+mod measure;
+mod output;
+mod plan;
+mod watch;
+
+use args::{Cli, Command};
+use output::Output;
+
+/// How a command ended (design: 0 done, 1 a gate failed, 2 could not measure, 3 inconclusive under a gate, 130 interrupted).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, and no gate failed.
+    Done,
+    /// A gate failed.
+    GateFailed,
+    /// Could not measure, or what was measured is invalid.
+    NotMeasured,
+    /// A gate could not decide.
+    Inconclusive,
+    /// Interrupted; what was measured is kept.
+    Interrupted,
+    /// The exit code of a command that was run in the lab.
+    Of(u8),
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::GateFailed => 1,
+            Exit::NotMeasured => 2,
+            Exit::Inconclusive => 3,
+            Exit::Interrupted => 130,
+            Exit::Of(code) => code,
+        })
+    }
+}
+
+/// Runs the program with the arguments that it was given.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // The processes of a lab are this program too; what they print is their parent's to read.
+    if let Some(code) = hidden(&arguments) {
+        return code;
+    }
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and succeed. A closed pipe is nobody who could be told.
+            let _closed = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let output = Output::new(cli.color, cli.quiet, cli.verbose);
+    match dispatch(cli.command, &output) {
+        Ok(exit) => exit.into(),
+        // Whoever reads us has seen enough, `wglab report | head` for one.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
+    match command {
+        Command::Run(args) => measure::run(&args, output),
+        Command::Compare(args) => compare::compare(&args, output),
+        Command::Report(args) => compare::report(&args, output),
+        Command::Plan(args) => plan::plan(&args, output),
+        Command::Up(args) => lab::up(&args, output),
+        Command::Exec(args) => lab::exec(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "wglab", &mut io::stdout().lock());
+            Ok(Exit::Done)
+        }
+        Command::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut io::stdout().lock())?;
+            Ok(Exit::Done)
+        }
+        Command::Agent => unreachable_hidden(),
+    }
+}
+
+/// `agent` is listed for people to see and is dispatched before the arguments are parsed.
+fn unreachable_hidden() -> anyhow::Result<Exit> {
+    agent::serve()?;
+    Ok(Exit::Done)
+}
+
+/// The commands by which the program starts itself.
+fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
+    let rest = || arguments.iter().skip(2).map(|argument| argument.to_string_lossy().into_owned());
+    let result: Result<(), Box<dyn std::error::Error>> = match arguments.get(1)?.to_str()? {
+        init::INIT_COMMAND => init::run().map_err(Into::into),
+        init::AGENT_COMMAND if arguments.len() == 2 => agent::serve().map_err(Into::into),
+        "tunnel" => tunnel::ServeOptions::from_args(rest()).and_then(|options| tunnel::serve(&options)).map_err(Into::into),
+        _ => return None,
+    };
+    Some(match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::report(error.as_ref());
+            ExitCode::from(2)
+        }
+    })
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}

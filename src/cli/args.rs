@@ -1,0 +1,208 @@
+//! Arguments as typed. Help, completions and the man page come from here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::plan::Profile;
+use crate::report::Format;
+use crate::units::Span;
+
+/// A WireGuard tunnel performance lab.
+///
+/// Builds userspace-WireGuard tunnels between nodes, pins each to one underlay, drives them with its own traffic engine, and says
+/// how fast they are, what binds them, and whether a change made them better or worse.
+#[derive(Debug, Parser)]
+#[command(name = "wglab", version, max_term_width = 110, propagate_version = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+    /// Say less: no progress
+    #[arg(short, long, global = true)]
+    pub(super) quiet: bool,
+    /// Say more: every run as it ends
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(super) verbose: bool,
+    /// When to colour what is printed; NO_COLOR is respected
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(super) color: Color,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Raise a lab, measure it, say how good its tunnels are
+    #[command(after_help = EXIT_CODES)]
+    Run(RunArgs),
+    /// Compare two levels of a factor within a record, or two records
+    #[command(after_help = EXIT_CODES)]
+    Compare(CompareArgs),
+    /// Print what a record holds
+    Report(ReportArgs),
+    /// Print what would run: nodes, addresses, arrangements, order, time, bytes per underlay
+    Plan(PlanArgs),
+    /// Keep a lab up in the foreground, for any tool
+    Up(UpArgs),
+    /// Run a command on a node of a lab that is up
+    Exec(ExecArgs),
+    /// The other end of the protocol: started by a conductor, speaks on standard input and output
+    Agent,
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, and no gate failed; 1 a gate failed; 2 could not measure, or invalid; \
+3 inconclusive under --gate; 130 interrupted (what was measured is kept, marked partial).";
+
+/// What to measure, and how much of it.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Selection {
+    /// A topology file, or the name of a shipped one: two-stacks, pair, four-nodes, cross-directions
+    #[arg(default_value = "two-stacks")]
+    pub(super) topology: String,
+    /// Only these levels of a factor (repeatable; `test` counts): --only underlay=private,public-ipv4
+    #[arg(long, value_name = "FACTOR=LEVEL[,LEVEL]")]
+    pub(super) only: Vec<String>,
+    /// An engine to measure instead of the topology's (repeatable): raw, embedded, an interface, or the path of a daemon
+    #[arg(long, value_name = "NAME[=SPEC]")]
+    pub(super) engine: Vec<String>,
+    /// Visits to each arrangement
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rounds: Option<u32>,
+    /// The measured window of every test, like 2s
+    #[arg(long, value_name = "TIME")]
+    pub(super) duration: Option<Span>,
+    /// How long and how often: quick, standard, thorough
+    #[arg(long, value_name = "NAME")]
+    pub(super) profile: Option<Profile>,
+    /// What the order is drawn from
+    #[arg(long, value_name = "N")]
+    pub(super) seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    /// The record's directory; otherwise a new one under ./wglab-records
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Every pair and underlay side by side
+    #[arg(long)]
+    pub(super) detail: bool,
+    /// Judge the change: exit 1 where something got worse, 3 where it cannot be said
+    #[arg(long)]
+    pub(super) gate: bool,
+    /// What to judge and from which size on: a TOML file with metrics, min-effect, min-effects
+    #[arg(long, value_name = "FILE")]
+    pub(super) policy: Option<PathBuf>,
+    /// Succeed although some cells could not be measured here
+    #[arg(long)]
+    pub(super) allow_partial: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompareArgs {
+    /// The record, or the baseline's and the new one; otherwise the last run
+    #[arg(value_name = "RECORD", num_args = 0..=2)]
+    pub(super) records: Vec<PathBuf>,
+    /// The factor, and the levels to compare: --by stack=standard,ebpf
+    #[arg(long, value_name = "FACTOR[=BASE,NEW]")]
+    pub(super) by: Option<String>,
+    /// Conditions that were changed on purpose and may differ between records: --changed kernel,mtu
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
+    pub(super) changed: Vec<String>,
+    /// Every pair and underlay side by side
+    #[arg(long)]
+    pub(super) detail: bool,
+    /// Judge the change: exit 1 where something got worse, 3 where it cannot be said
+    #[arg(long)]
+    pub(super) gate: bool,
+    /// What to judge and from which size on: a TOML file with metrics, min-effect, min-effects
+    #[arg(long, value_name = "FILE")]
+    pub(super) policy: Option<PathBuf>,
+    /// What to print: table, markdown, json, csv, junit, github
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReportArgs {
+    /// Records; otherwise the last run
+    #[arg(value_name = "RECORD")]
+    pub(super) records: Vec<PathBuf>,
+    /// What to print: table, markdown, json, csv, junit, github
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    pub(super) format: Format,
+    /// Every pair and underlay side by side (table and markdown)
+    #[arg(long)]
+    pub(super) detail: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    /// What to print
+    #[arg(long, default_value = "text")]
+    pub(super) format: PlanFormat,
+}
+
+/// What a plan is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum PlanFormat {
+    /// For a terminal
+    Text,
+    /// All of it
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UpArgs {
+    /// A topology file, or the name of a shipped one
+    #[arg(default_value = "two-stacks")]
+    pub(super) topology: String,
+    /// An engine to raise instead of the topology's (repeatable)
+    #[arg(long, value_name = "NAME[=SPEC]")]
+    pub(super) engine: Vec<String>,
+    /// A command to run while the lab is up; the lab ends with it
+    #[arg(last = true, value_name = "CMD")]
+    pub(super) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExecArgs {
+    /// The node
+    pub(super) node: String,
+    /// Which lab, where several are up: the process id of its `wglab up`
+    #[arg(long, value_name = "PID")]
+    pub(super) lab: Option<u32>,
+    /// The command, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(super) command: Vec<std::ffi::OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

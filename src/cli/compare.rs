@@ -1,0 +1,103 @@
+//! `wglab compare` and `wglab report`, and the answer at the end of a run.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::args::{CompareArgs, ReportArgs};
+use super::files::{self, Named};
+use super::output::Output;
+use super::Exit;
+use crate::record::Record;
+use crate::report::{self, Format, Report};
+use crate::verdict::{self, By, Comparison, GateResult, Policy, Source, VerdictError};
+
+/// A table for other tools, derived from the record; wglab never reads it.
+const SUMMARY: &str = "summary.json";
+
+pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exit> {
+    let records = files::records(&args.records)?;
+    let by = args.by.as_deref().map(|text| text.parse::<By>().with_context(|| format!("--by {text}"))).transpose()?;
+    let by = by.or_else(|| (records.len() > 1).then_some(By::Record));
+    let mut policy = policy(args.gate, args.policy.as_deref())?;
+    policy.changed.extend(args.changed.iter().cloned());
+    let sources = sources(&records);
+    let comparison = verdict::compare(&sources, by.as_ref(), &policy)?;
+    print(&sources, Some(&comparison), args.gate, args.detail, args.format, output)
+}
+
+pub(super) fn report(args: &ReportArgs, output: &Output) -> anyhow::Result<Exit> {
+    let records = files::records(&args.records)?;
+    let sources = sources(&records);
+    let comparison = of_itself(&sources, &Policy::default())?;
+    print(&sources, comparison.as_ref(), false, args.detail, args.format, output)
+}
+
+/// What a run has found, and what its gate says.
+pub(super) fn answer(record: &Named, policy: &Policy, gate: bool, detail: bool, output: &Output) -> anyhow::Result<Exit> {
+    let records = std::slice::from_ref(record);
+    let sources = sources(records);
+    let comparison = if gate { Some(verdict::compare(&sources, None, policy)?) } else { of_itself(&sources, policy)? };
+    print(&sources, comparison.as_ref(), gate, detail, Format::Table, output)
+}
+
+/// The comparison that the record itself asks for, if it asks for one.
+fn of_itself(sources: &[Source<'_>], policy: &Policy) -> anyhow::Result<Option<Comparison>> {
+    let [source] = sources else { return Ok(None) };
+    if source.record.header.compare.is_none() {
+        return Ok(None);
+    }
+    match verdict::compare(sources, None, policy) {
+        Ok(comparison) => Ok(Some(comparison)),
+        // Narrowed to one level, a record still tells what it holds.
+        Err(VerdictError::OneLevel { .. } | VerdictError::NoFactor { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn print(
+    sources: &[Source<'_>],
+    comparison: Option<&Comparison>,
+    gate: bool,
+    detail: bool,
+    format: Format,
+    output: &Output,
+) -> anyhow::Result<Exit> {
+    output.data(&report::render(&Report { sources, comparison, gate, detail }, format))?;
+    let Some(comparison) = comparison.filter(|_| gate) else { return Ok(Exit::Done) };
+    Ok(match verdict::gate(comparison).result {
+        GateResult::Passed => Exit::Done,
+        GateResult::Failed => Exit::GateFailed,
+        GateResult::Invalid => Exit::NotMeasured,
+        GateResult::Inconclusive => Exit::Inconclusive,
+    })
+}
+
+fn sources(records: &[Named]) -> Vec<Source<'_>> {
+    records.iter().map(|named| Source { name: &named.name, record: &named.record }).collect()
+}
+
+/// The policy of the command line.
+pub(super) fn policy(gate: bool, file: Option<&Path>) -> anyhow::Result<Policy> {
+    let mut policy = match file {
+        Some(path) => {
+            let text = fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))?;
+            toml::from_str(&text).with_context(|| format!("the policy {}", path.display()))?
+        }
+        None => Policy::default(),
+    };
+    policy.gate = gate;
+    policy.check()?;
+    Ok(policy)
+}
+
+/// Writes the table for other tools beside the record.
+pub(super) fn write_summary(directory: &Path, name: &str, record: &Record) -> anyhow::Result<()> {
+    let sources = [Source { name, record }];
+    let text = report::render(&Report::new(&sources, None), Format::Json);
+    let (path, unfinished) = (directory.join(SUMMARY), directory.join(".summary.json.new"));
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,100 @@
+//! `wglab run`: plan, measure, and say what was found.
+
+use std::future::Future;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::RunArgs;
+use super::compare::{answer, policy, write_summary};
+use super::files::{self, Named};
+use super::output::Output;
+use super::plan::plan_of;
+use super::watch::Terminal;
+use super::Exit;
+use crate::plan::Plan;
+use crate::record::{FORMAT, Header, Record, Status, VERSION};
+use crate::run::{self, Finished, Order, RUNS};
+
+pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
+    let plan = plan_of(&args.selection)?;
+    let started = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
+    let directory = files::new_record(args.out.as_deref(), &args.selection.topology, &started);
+    let order = Order { plan: &plan, directory: &directory, header: header(&plan, started)? };
+    let policy = policy(args.gate, args.policy.as_deref())?;
+    let finished = block_on(async {
+        let mut watch = Terminal::new(output);
+        let finished = run::run(order, &mut watch, interrupt()?).await;
+        watch.finish();
+        finished
+    })?;
+    if finished.end.runs == 0 {
+        let why = finished.end.reason.as_deref().unwrap_or("no run was planned");
+        output.note(&format!("nothing was measured: {why}"));
+        return Ok(if finished.interrupted.is_some() { Exit::Interrupted } else { Exit::NotMeasured });
+    }
+    let path = finished.directory.join(RUNS);
+    let bytes = std::fs::read(&path).with_context(|| format!("cannot read back {}", path.display()))?;
+    let record = Record::parse(bytes)?;
+    let named = Named { name: finished.directory.display().to_string(), record };
+    write_summary(&finished.directory, &named.name, &named.record)?;
+    let gated = answer(&named, &policy, args.gate, args.detail, output)?;
+    Ok(exit(args, &finished, &named.record, gated, output))
+}
+
+/// Worst first: interrupted, then not measured, then what the gate says.
+fn exit(args: &RunArgs, finished: &Finished, record: &Record, gated: Exit, output: &Output) -> Exit {
+    if let Some(signal) = finished.interrupted {
+        output.note(&format!("interrupted by {signal}: what was measured is kept, marked partial"));
+        return Exit::Interrupted;
+    }
+    if let Some(error) = &finished.failure {
+        output.error(error);
+        return Exit::NotMeasured;
+    }
+    let unmeasured = record.runs.iter().filter(|run| run.status != Status::Ok).count();
+    if unmeasured > 0 && !args.allow_partial {
+        let total = record.runs.len();
+        output.note(&format!("{unmeasured} of {total} runs could not be measured; --allow-partial accepts that"));
+        return Exit::NotMeasured;
+    }
+    gated
+}
+
+fn header(plan: &Plan, started: String) -> anyhow::Result<Header> {
+    Ok(Header {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        wglab: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        class: run::class(plan),
+        command: std::iter::once("wglab".to_owned()).chain(std::env::args().skip(1)).collect(),
+        seed: plan.seed,
+        plan_hash: plan.hash(),
+        compare: plan.compare,
+        levels: plan.levels.clone(),
+        min_effect: plan.min_effect.map(|effect| effect.fraction()),
+        plan: serde_json::to_value(plan)?,
+        nodes: std::collections::BTreeMap::new(),
+    })
+}
+
+/// Resolves when the user, or the system, wants the program to end.
+pub(super) fn interrupt() -> anyhow::Result<impl Future<Output = &'static str>> {
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut hup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = int.recv() => "SIGINT",
+            _ = term.recv() => "SIGTERM",
+            _ = hup.recv() => "SIGHUP",
+        }
+    })
+}
+
+/// Runs the conductor on this thread.
+pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}

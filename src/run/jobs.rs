@@ -1,0 +1,95 @@
+//! From a test in an arrangement to the job of each end. Pure.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::agent::messages::{Buffers, DATAGRAM_HEADER, Job, JobKind, ProbeSpec, Role};
+use crate::cell::TestKind;
+use crate::plan::{Arrangement, Attachment, Plan, Rate, TestPlan};
+use crate::units::{BitRate, Bytes, Direction, PacketRate};
+
+/// What a job may take beyond its warm-up and window: connecting and the last words.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// One end's place: the address that it uses, and the interface that this address is on, where that is known beforehand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: IpAddr,
+    pub(super) interface: Option<String>,
+}
+
+/// Where client and server are in `arrangement`: on the underlay itself, or inside the tunnel.
+pub(super) fn places(plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<(Place, Place)> {
+    if let Some(tunnel) = plan.tunnel(&arrangement.engine, &arrangement.underlay) {
+        let (client, server) = tunnel.ends(&arrangement.pair).context("the plan's tunnel does not join the pair")?;
+        let place = |end: &crate::plan::TunnelEnd| Place { address: end.inner.addr(), interface: Some(end.interface.clone()) };
+        return Ok((place(client), place(server)));
+    }
+    let place = |node: &str| {
+        let attachment = attachment(plan, node, &arrangement.underlay)?;
+        anyhow::Ok(Place { address: attachment.address, interface: attachment.link.as_ref().map(|link| link.interface.clone()) })
+    };
+    Ok((place(&arrangement.pair.client)?, place(&arrangement.pair.server)?))
+}
+
+/// The node's place on the underlay itself.
+pub(super) fn attachment<'a>(plan: &'a Plan, node: &str, underlay: &str) -> anyhow::Result<&'a Attachment> {
+    plan.node(node)
+        .and_then(|node| node.attachment(underlay))
+        .with_context(|| format!("node {node} is not attached to underlay {underlay}"))
+}
+
+/// The client's and the server's job. The server's ports are added to the client's when they are known.
+pub(super) fn jobs(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, seed: u64) -> anyhow::Result<(Job, Job)> {
+    let (client, server) = places(plan, arrangement)?;
+    let kind = kind(test)?;
+    let job = |role, here: &Place, there: &Place| Job {
+        role,
+        direction: test.direction.unwrap_or(Direction::Forward),
+        kind: kind.clone(),
+        local: here.address,
+        local_interface: here.interface.clone(),
+        peer: Some((there.address, Vec::new())),
+        congestion_control: test.congestion_control.clone(),
+        warmup: test.warmup.duration(),
+        duration: test.duration.duration(),
+        deadline: test.warmup.duration() + test.duration.duration() + GRACE,
+        probe: test.probe.map(|rate| ProbeSpec { rate, ..ProbeSpec::default() }),
+        seed,
+    };
+    Ok((job(Role::Client, &client, &server), job(Role::Server, &server, &client)))
+}
+
+fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
+    let streams = || u16::try_from(test.streams.unwrap_or(1)).context("more streams than a job can hold");
+    let payload = |least: u64| test.payload.unwrap_or(Bytes::new(least));
+    Ok(match test.kind {
+        TestKind::TcpStream => JobKind::TcpStream { streams: streams()?, buffers: Buffers::default() },
+        TestKind::UdpStream => {
+            let payload = payload(1372);
+            let rate = match test.rate {
+                Some(Rate::Bits(rate)) => Some(rate),
+                Some(Rate::Packets(rate)) => Some(BitRate::from_bits_per_second(rate.per_second() * payload.get() * 8)),
+                Some(Rate::Max) => None,
+                None => bail!("test {} names no rate", test.name),
+            };
+            JobKind::UdpStream { rate, payload, flows: streams()?, buffers: Buffers::default() }
+        }
+        TestKind::TcpRr => JobKind::TcpRr { request: payload(1), response: payload(1) },
+        TestKind::UdpRr => JobKind::UdpRr { request: payload(DATAGRAM_HEADER), response: payload(DATAGRAM_HEADER) },
+        TestKind::TcpCrr => JobKind::TcpCrr { request: payload(1), response: payload(1) },
+        TestKind::Ping => JobKind::Ping {
+            rate: match test.rate {
+                Some(Rate::Packets(rate)) => rate,
+                None => PacketRate::from_per_second(100),
+                Some(Rate::Bits(_) | Rate::Max) => bail!("test {}: a ping's rate is in packets per second, like 100/s", test.name),
+            },
+            payload: payload(56),
+        },
+        TestKind::UdpSearch | TestKind::Handshake | TestKind::Connections | TestKind::Mtu => {
+            bail!("test {}: {} is not measured by this version", test.name, test.kind)
+        }
+    })
+}

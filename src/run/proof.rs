@@ -1,0 +1,165 @@
+//! The proof of the path: an unproved number is not published. Pure.
+//!
+//! Three counts must agree: what the generator moved, what the tunnel moved, and what the pinned underlay's interface moved;
+//! and the tunnel's far end must be at the address that the plan gave it, seen from both ends. Counters alone would pass a
+//! relay on the same underlay, addresses alone a route over another one.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::states::Keys;
+use crate::agent::messages::{Around, JobOutcome, Status};
+use crate::plan::{Arrangement, Plan, TunnelEnd};
+use crate::record::Check;
+
+/// Bytes that may cross an underlay beside a test: neighbour discovery, keepalives, handshakes of tunnels at rest.
+const SIDE_TRAFFIC: u64 = 64 << 10;
+/// What a tunnel at rest may move per peer while a raw run lasts: two handshakes of 148 + 92 bytes and four keepalives of 32
+/// (WireGuard paper section 5.4), counted as UDP payload.
+const REST_PER_PEER: u64 = 2 * (148 + 92) + 4 * 32;
+
+/// What one end offers as evidence.
+#[derive(Clone, Copy)]
+pub(super) struct Evidence<'a> {
+    pub(super) node: &'a str,
+    /// The interface of the arrangement's underlay on this node, where it is known.
+    pub(super) pinned: Option<&'a str>,
+    pub(super) outcome: &'a JobOutcome,
+}
+
+impl Evidence<'_> {
+    /// Payload bytes that this end's generator received at least. A window's count is below what crossed in all.
+    fn received(&self) -> u64 {
+        let counts = &self.outcome.traffic.counts;
+        counts.received_bytes.or(counts.transactions).unwrap_or(0)
+    }
+
+    fn rx_bytes(&self, interface: &str) -> Option<u64> {
+        self.outcome.meters.interfaces.get(interface).map(|counters| counters.rx_bytes)
+    }
+
+    fn tx_bytes(&self, interface: &str) -> Option<u64> {
+        self.outcome.meters.interfaces.get(interface).map(|counters| counters.tx_bytes)
+    }
+}
+
+/// Every check of one run, from both ends.
+pub(super) fn prove(plan: &Plan, arrangement: &Arrangement, keys: &Keys, client: Evidence<'_>, server: Evidence<'_>) -> Vec<Check> {
+    let tunnel = plan.tunnel(&arrangement.engine, &arrangement.underlay);
+    let ends = tunnel.and_then(|tunnel| tunnel.ends(&arrangement.pair));
+    let mut checks = Vec::new();
+    for (evidence, here_and_there) in [(client, ends), (server, ends.map(|(client, server)| (server, client)))] {
+        let carried = match here_and_there {
+            Some((here, there)) => {
+                checks.push(far_end(plan, keys, evidence, here, there));
+                checks.push(tunnel_carried(evidence, here));
+                evidence.outcome.tunnels.get(&here.interface).map_or(0, |tunnel| moved(tunnel).0)
+            }
+            None => evidence.received(),
+        };
+        checks.push(underlay_carried(evidence, &arrangement.underlay, carried));
+        let busy = here_and_there.map(|(here, _)| here.interface.as_str());
+        checks.extend(others_rested(evidence, busy));
+        checks.extend(other_underlays_rested(plan, arrangement, evidence, carried));
+    }
+    checks
+}
+
+/// The tunnel's peer is where the plan put it: a relay on the same underlay has another address.
+fn far_end(plan: &Plan, keys: &Keys, evidence: Evidence<'_>, here: &TunnelEnd, there: &TunnelEnd) -> Check {
+    // The underlay's own address of the other node is what counts, not what the tunnel was told to call.
+    let underlay = plan.tunnels.iter().find(|tunnel| tunnel.ends.contains(here)).map(|tunnel| tunnel.underlay.as_str());
+    let expected = underlay
+        .and_then(|underlay| plan.node(&there.node)?.attachment(underlay))
+        .map(|attachment| SocketAddr::new(attachment.address, there.listen_port));
+    let key = keys.get(&(there.node.clone(), there.interface.clone()));
+    let seen: Vec<Option<SocketAddr>> = evidence
+        .outcome
+        .tunnels
+        .get(&here.interface)
+        .into_iter()
+        .flat_map(|around| [&around.before, &around.after])
+        .map(|status| status.peers.iter().find(|peer| Some(&peer.public_key) == key).and_then(|peer| peer.endpoint))
+        .collect();
+    let text = |address: &Option<SocketAddr>| address.map_or_else(|| "nothing".to_owned(), |address| address.to_string());
+    let mut said: Vec<String> = seen.iter().map(text).collect();
+    said.dedup();
+    Check {
+        check: format!("outer address of {}, seen by {}", there.node, evidence.node),
+        expected: text(&expected),
+        seen: if said.is_empty() { "nothing".to_owned() } else { said.join(", then ") },
+        holds: expected.is_some() && !seen.is_empty() && seen.iter().all(|address| *address == expected),
+    }
+}
+
+/// The tunnel delivered at least what the generator received.
+fn tunnel_carried(evidence: Evidence<'_>, here: &TunnelEnd) -> Check {
+    let least = evidence.received();
+    let interface = evidence.rx_bytes(&here.interface);
+    let engine = evidence.outcome.tunnels.get(&here.interface).map(|around| moved(around).0);
+    Check {
+        check: format!("bytes received through {} of {}", here.interface, evidence.node),
+        expected: format!("{least} at least"),
+        seen: format!("{} by its device, {} by its engine", or_nothing(interface), or_nothing(engine)),
+        holds: interface.is_some_and(|bytes| bytes >= least) && engine.is_some_and(|bytes| bytes >= least),
+    }
+}
+
+/// The pinned interface carried at least what went through it.
+fn underlay_carried(evidence: Evidence<'_>, underlay: &str, least: u64) -> Check {
+    let seen = evidence.pinned.and_then(|interface| evidence.rx_bytes(interface));
+    Check {
+        check: format!("bytes received on {underlay} of {}", evidence.node),
+        expected: format!("{least} at least"),
+        seen: or_nothing(seen),
+        holds: seen.is_some_and(|bytes| bytes >= least),
+    }
+}
+
+/// Tunnels that were not measured moved no more than handshakes and keepalives.
+fn others_rested(evidence: Evidence<'_>, busy: Option<&str>) -> Option<Check> {
+    let others = || evidence.outcome.tunnels.iter().filter(|(interface, _)| Some(interface.as_str()) != busy);
+    let most = others().map(|(_, around)| around.after.peers.len() as u64 * REST_PER_PEER).sum::<u64>();
+    let seen = others().map(|(_, around)| moved(around)).map(|(received, sent)| received.max(sent)).sum::<u64>();
+    (others().next().is_some()).then(|| Check {
+        check: format!("bytes through the other tunnels of {}", evidence.node),
+        expected: format!("{most} at most (handshakes and keepalives)"),
+        seen: seen.to_string(),
+        holds: seen <= most,
+    })
+}
+
+/// The other underlays' interfaces carried nothing that could be a part of the test.
+fn other_underlays_rested(plan: &Plan, arrangement: &Arrangement, evidence: Evidence<'_>, carried: u64) -> Option<Check> {
+    let node = plan.node(evidence.node)?;
+    let others: Vec<&str> = node
+        .attachments
+        .iter()
+        .filter(|attachment| attachment.underlay != arrangement.underlay)
+        .filter_map(|attachment| attachment.link.as_ref())
+        .map(|link| link.interface.as_str())
+        .filter(|interface| Some(*interface) != evidence.pinned)
+        .collect();
+    let most = SIDE_TRAFFIC.max(carried / 50);
+    let bytes = |interface: &str| Some(evidence.rx_bytes(interface)?.max(evidence.tx_bytes(interface)?));
+    let seen: Option<Vec<u64>> = others.iter().map(|interface| bytes(interface)).collect();
+    (!others.is_empty()).then(|| Check {
+        check: format!("bytes on the other underlays of {}", evidence.node),
+        expected: format!("{most} at most"),
+        seen: or_nothing(seen.as_ref().map(|bytes| bytes.iter().sum())),
+        holds: seen.is_some_and(|bytes| bytes.iter().sum::<u64>() <= most),
+    })
+}
+
+/// Bytes received and sent by a tunnel's peers between two readings.
+fn moved(around: &Around<Status>) -> (u64, u64) {
+    let before: BTreeMap<_, _> = around.before.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+    around.after.peers.iter().fold((0, 0), |(received, sent), peer| {
+        let (rx, tx) = before.get(&peer.public_key).map_or((0, 0), |peer| (peer.rx_bytes, peer.tx_bytes));
+        (received + peer.rx_bytes.saturating_sub(rx), sent + peer.tx_bytes.saturating_sub(tx))
+    })
+}
+
+fn or_nothing(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "nothing (not counted)".to_owned(), |bytes| bytes.to_string())
+}

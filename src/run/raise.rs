@@ -1,0 +1,422 @@
+//! From the plan to a lab that is up: agents, links, tunnels that have shaken hands.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use futures_util::future::try_join_all;
+use serde_json::{Value, json};
+
+use super::Watch;
+use super::states::{self, Keys, PROVIDER, Stacks};
+use crate::agent::messages::{Applied, Ask, Facts, JobOutcome, NodeState, Status, Tell, why_no_handshake};
+use crate::plan::{Arrangement, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
+use crate::reach::{self, Link, LocalLab};
+
+/// How long an agent may take to be what it was told: starting every engine of a large mesh is the slowest of it.
+const APPLY: Duration = Duration::from_secs(60);
+/// How long an agent may take to answer a question about itself.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long handshakes may take, all together. WireGuard retries after 5 s (paper section 6.4): once must do.
+const HANDSHAKES: Duration = Duration::from_secs(8);
+
+/// A lab that is up.
+pub struct Lab {
+    /// The agents of the nodes, by name.
+    pub nodes: BTreeMap<String, Link>,
+    /// What each node is.
+    pub facts: BTreeMap<String, Facts>,
+    /// What made-here nodes as a whole could not be given.
+    pub notes: Vec<String>,
+    /// Process ids of agents in the lab's PID namespace.
+    pids: BTreeMap<String, u32>,
+    /// Process ids of agents as seen from here, for those who want to enter.
+    pub host_pids: BTreeMap<String, u32>,
+    provider: Option<Link>,
+    local: Option<LocalLab>,
+    /// The stack under each node now.
+    stacks: Stacks,
+    /// The state of each node as applied last.
+    states: BTreeMap<String, NodeState>,
+    keys: Keys,
+    /// Why cells cannot be measured, by (engine level, underlay).
+    unavailable: BTreeMap<(String, String), String>,
+}
+
+impl Lab {
+    /// Raises everything that `plan` names.
+    pub async fn raise(plan: &Plan, watch: &mut dyn Watch) -> anyhow::Result<Self> {
+        watch.stage("starting agents");
+        let mut lab = Self::reach(plan).await?;
+        match lab.build(plan, watch).await {
+            Ok(()) => Ok(lab),
+            Err(error) => {
+                let error = lab.explain(error);
+                lab.down().await.context("and the lab could not be taken down either")?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn reach(plan: &Plan) -> anyhow::Result<Self> {
+        let mut made = Vec::new();
+        let mut commands = Vec::new();
+        for node in &plan.nodes {
+            match &node.reach {
+                Reach::Local { agent } => made.push((node.name.clone(), agent.clone())),
+                Reach::Command { argv } => commands.push((node.name.clone(), argv.clone())),
+            }
+        }
+        if !made.is_empty() {
+            made.push((PROVIDER.to_owned(), None));
+        }
+        let mut lab = Self {
+            nodes: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            notes: Vec::new(),
+            pids: BTreeMap::new(),
+            host_pids: BTreeMap::new(),
+            provider: None,
+            local: None,
+            stacks: Stacks::new(),
+            states: BTreeMap::new(),
+            keys: Keys::new(),
+            unavailable: BTreeMap::new(),
+        };
+        let mut opening = Vec::new();
+        if !made.is_empty() {
+            let reach::Made { lab: local, agents } = reach::make(made)?;
+            lab.notes.clone_from(&local.notes);
+            lab.local = Some(local);
+            for agent in agents {
+                lab.host_pids.extend(agent.pid.map(|pid| (agent.name.clone(), pid)));
+                opening.push(agent.channel);
+            }
+        }
+        for (name, argv) in commands {
+            opening.push(reach::command(&name, &argv)?);
+        }
+        let opened = try_join_all(opening.into_iter().map(Link::open)).await;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let error = lab.explain(error.into());
+                lab.down().await?;
+                return Err(error);
+            }
+        };
+        for (link, hello) in opened {
+            lab.pids.insert(link.node().to_owned(), hello.pid);
+            if link.node() == PROVIDER {
+                lab.provider = Some(link);
+            } else {
+                lab.nodes.insert(link.node().to_owned(), link);
+            }
+        }
+        Ok(lab)
+    }
+
+    async fn build(&mut self, plan: &Plan, watch: &mut dyn Watch) -> anyhow::Result<()> {
+        let probes = self.nodes.values_mut().map(|link| async move {
+            match link.ask(&Ask::Probe, ANSWER).await? {
+                Tell::Facts(facts) => Ok((link.node().to_owned(), *facts)),
+                other => Err(link.unexpected(&other)),
+            }
+        });
+        self.facts = try_join_all(probes).await?.into_iter().collect();
+
+        watch.stage("making links");
+        if let Some(stack) = plan.stacks.first() {
+            self.stacks = plan.nodes.iter().map(|node| (node.name.clone(), stack.name.clone())).collect();
+        }
+        self.apply_provider(plan).await?;
+        self.states = plan.nodes.iter().map(|node| (node.name.clone(), states::node(plan, node, &self.stacks, self.cpus(&node.name)))).collect();
+        let refused = self.apply_nodes().await?;
+        for (node, applied) in refused {
+            self.notes.extend(applied.refused.iter().map(|refusal| format!("node {node}: {}: {}", refusal.what, refusal.why)));
+        }
+
+        if !plan.tunnels.is_empty() {
+            watch.stage("building tunnels");
+            self.tunnels(plan).await?;
+            watch.stage("shaking hands");
+            self.shake_hands(plan).await?;
+        }
+        Ok(())
+    }
+
+    /// Engines first, since each agent makes its own keys; then the peers, whose keys are known by then.
+    async fn tunnels(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        for with_peers in [false, true] {
+            for node in &plan.nodes {
+                let openable = self.facts.get(&node.name).is_none_or(|facts| facts.tun.is_ok());
+                let tunnels = if openable { states::tunnels(plan, node, &self.keys) } else { Vec::new() };
+                if !openable && !with_peers {
+                    self.tun_is_closed(plan, node);
+                }
+                if let Some(state) = self.states.get_mut(&node.name) {
+                    state.tunnels = tunnels;
+                }
+            }
+            for (node, applied) in self.apply_nodes().await? {
+                for refusal in &applied.refused {
+                    self.tunnel_refused(plan, &node, &refusal.what, &refusal.why);
+                }
+                for (interface, key) in applied.public_keys {
+                    self.keys.insert((node.clone(), interface), key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tun_is_closed(&mut self, plan: &Plan, node: &NodePlan) {
+        let Some(Err(why)) = self.facts.get(&node.name).map(|facts| &facts.tun) else { return };
+        for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(|end| end.node == node.name)) {
+            let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
+            self.unavailable.entry(cell).or_insert_with(|| format!("node {} has no TUN device: {why}", node.name));
+        }
+    }
+
+    fn tunnel_refused(&mut self, plan: &Plan, node: &str, interface: &str, why: &str) {
+        let is_it = |end: &TunnelEnd| end.node == node && end.interface == interface;
+        for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(is_it)) {
+            let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
+            self.unavailable.entry(cell).or_insert_with(|| format!("{interface} on node {node}: {why}"));
+        }
+    }
+
+    /// Wakes every tunnel and waits until both ends of each pair have a session.
+    async fn shake_hands(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        let usable = |lab: &Self, tunnel: &TunnelPlan| !lab.unavailable.contains_key(&(tunnel.engine.clone(), tunnel.underlay.clone()));
+        let mut targets: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+        let mut wanted = Vec::new();
+        for tunnel in plan.tunnels.iter().filter(|tunnel| usable(self, tunnel)) {
+            for (client, server) in plan.pairs.iter().filter_map(|pair| tunnel.ends(pair)) {
+                targets.entry(client.node.clone()).or_default().push(server.inner.addr());
+                wanted.push((tunnel, client, server));
+            }
+        }
+        let wakes = self.nodes.values_mut().filter_map(|link| {
+            let targets = targets.remove(link.node())?;
+            Some(async move { link.ask(&Ask::Wake { targets }, ANSWER).await })
+        });
+        try_join_all(wakes).await?;
+        let deadline = Instant::now() + HANDSHAKES;
+        loop {
+            let statuses = self.statuses().await?;
+            wanted.retain(|(_, client, server)| !self.has_session(&statuses, client, server));
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                for (tunnel, client, server) in wanted {
+                    let why = self.why_none(&statuses, client, server);
+                    let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
+                    let text = format!("no handshake from {} to {} within {} s: {why}", client.node, server.node, HANDSHAKES.as_secs());
+                    self.unavailable.entry(cell).or_insert(text);
+                }
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The state of every tunnel, by node and interface.
+    async fn statuses(&mut self) -> anyhow::Result<BTreeMap<(String, String), Status>> {
+        let asked = self.nodes.values_mut().map(|link| async move {
+            match link.ask(&Ask::Status, ANSWER).await? {
+                Tell::Status(statuses) => Ok((link.node().to_owned(), statuses)),
+                other => Err(link.unexpected(&other)),
+            }
+        });
+        let told = try_join_all(asked).await?;
+        Ok(told
+            .into_iter()
+            .flat_map(|(node, statuses)| statuses.into_iter().map(move |(interface, status)| ((node.clone(), interface), status)))
+            .collect())
+    }
+
+    fn has_session(&self, statuses: &BTreeMap<(String, String), Status>, one: &TunnelEnd, other: &TunnelEnd) -> bool {
+        let sees = |end: &TunnelEnd, peer: &TunnelEnd| {
+            let key = self.keys.get(&place(peer));
+            let status = statuses.get(&place(end));
+            status.is_some_and(|status| {
+                status.peers.iter().any(|seen| Some(&seen.public_key) == key && seen.last_handshake.is_some())
+            })
+        };
+        sees(one, other) && sees(other, one)
+    }
+
+    fn why_none(&self, statuses: &BTreeMap<(String, String), Status>, client: &TunnelEnd, server: &TunnelEnd) -> String {
+        let end = |end: &TunnelEnd| Some((*self.keys.get(&place(end))?, statuses.get(&place(end))?));
+        match (end(client), end(server)) {
+            (Some(client), Some(server)) => why_no_handshake(client, server),
+            _ => "one end has no device".to_owned(),
+        }
+    }
+
+    /// Puts the arrangement's stacks under its pair. Returns why it cannot be measured, if so.
+    pub async fn switch(&mut self, plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<Result<(), String>> {
+        let (client, server) = arrangement.stacks();
+        let ends = [(&arrangement.pair.client, client), (&arrangement.pair.server, server)];
+        let mut changed = false;
+        for (node, stack) in ends {
+            if self.stacks.get(node).is_some_and(|now| now != stack) {
+                self.stacks.insert(node.clone(), stack.to_owned());
+                changed = true;
+            }
+        }
+        if changed {
+            self.apply_provider(plan).await?;
+        }
+        for (node, _) in ends {
+            let Some(planned) = plan.node(node) else { bail!("the plan has no node {node}") };
+            let queues = states::node(plan, planned, &self.stacks, self.cpus(node)).queues;
+            let state = self.states.entry(node.clone()).or_default();
+            if state.queues == queues {
+                continue;
+            }
+            state.queues = queues;
+            let applied = apply(self.nodes.get_mut(node).context("a node without an agent")?, state).await?;
+            if let Some(refusal) = applied.refused.first() {
+                return Ok(Err(format!("node {node}: {}: {}", refusal.what, refusal.why)));
+            }
+        }
+        let cell = (arrangement.engine.clone(), arrangement.underlay.clone());
+        Ok(self.unavailable.get(&cell).map_or(Ok(()), |why| Err(why.clone())))
+    }
+
+    fn cpus(&self, node: &str) -> u32 {
+        self.facts.get(node).map_or(1, |facts| facts.cpus)
+    }
+
+    async fn apply_provider(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        let Some(link) = &mut self.provider else { return Ok(()) };
+        let provider = Some(states::provider(plan, &self.pids, &self.stacks));
+        let state = NodeState { provider, ..NodeState::default() };
+        match apply(link, &state).await?.refused.first() {
+            Some(refusal) => Err(anyhow!("the lab's provider was refused {}: {}", refusal.what, refusal.why)),
+            None => Ok(()),
+        }
+    }
+
+    async fn apply_nodes(&mut self) -> anyhow::Result<Vec<(String, Applied)>> {
+        let applies = self.nodes.values_mut().filter_map(|link| {
+            let state = self.states.get(link.node())?;
+            Some(async move { anyhow::Ok((link.node().to_owned(), apply(link, state).await?)) })
+        });
+        try_join_all(applies).await
+    }
+
+    /// An agent that is gone: how it ended says more than that its pipe did.
+    pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let Some(local) = &self.local else { return error };
+        // The end of a process is told by the lab's init, a moment after its pipe has closed.
+        let ends: Vec<String> = std::iter::from_fn(|| local.exits().recv_timeout(Duration::from_millis(100)).ok())
+            .take(self.nodes.len() + 2)
+            .map(|exit| exit.to_string())
+            .collect();
+        if ends.is_empty() { error } else { error.context(ends.join("; ")) }
+    }
+
+    /// Why cells cannot be measured, one line each.
+    pub fn unavailable(&self) -> Vec<String> {
+        let lines = self.unavailable.iter();
+        lines.map(|((engine, underlay), why)| format!("{engine} over {underlay} is not there: {why}")).collect()
+    }
+
+    /// Resolves when an agent ends, which nobody asked it to.
+    pub async fn watch_agents(&mut self) -> anyhow::Error {
+        let ends = self.nodes.values_mut().chain(&mut self.provider).map(|link| Box::pin(link.ended()));
+        let (error, _, _) = futures_util::future::select_all(ends).await;
+        self.explain(error.into())
+    }
+
+    /// The client's and the server's agent.
+    pub(super) fn pair(&mut self, arrangement: &Arrangement) -> anyhow::Result<(&mut Link, &mut Link)> {
+        let (mut client, mut server) = (None, None);
+        for (name, link) in &mut self.nodes {
+            if *name == arrangement.pair.client {
+                client = Some(link);
+            } else if *name == arrangement.pair.server {
+                server = Some(link);
+            }
+        }
+        client.zip(server).with_context(|| format!("pair {} has no agents", arrangement.pair))
+    }
+
+    /// The interface of `underlay` on `node`: the lab's own, or the one that holds a real node's address.
+    pub(super) fn pinned(&self, plan: &Plan, node: &str, underlay: &str) -> Option<String> {
+        let attachment = plan.node(node)?.attachment(underlay)?;
+        match &attachment.link {
+            Some(link) => Some(link.interface.clone()),
+            None => self.facts.get(node)?.interface_of(attachment.address),
+        }
+    }
+
+    /// The public keys of all devices.
+    pub(super) const fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Under which conditions a run was measured, beyond what its sockets say: read back, not as asked.
+    pub(super) fn conditions(
+        &self,
+        plan: &Plan,
+        arrangement: &Arrangement,
+        client: &JobOutcome,
+        server: &JobOutcome,
+    ) -> BTreeMap<String, Value> {
+        let mut conditions = BTreeMap::new();
+        let ends = plan.tunnel(&arrangement.engine, &arrangement.underlay).and_then(|tunnel| tunnel.ends(&arrangement.pair));
+        let sides = [("client", &arrangement.pair.client, client, ends.map(|(end, _)| end)), ("server", &arrangement.pair.server, server, ends.map(|(_, end)| end))];
+        for (side, node, outcome, end) in sides {
+            if let Some(facts) = self.facts.get(node) {
+                conditions.insert(format!("{side}.kernel"), json!(facts.kernel));
+            }
+            let stack = self.stacks.get(node).and_then(|stack| plan.stack(stack));
+            if let Some(delivery) = stack.and_then(|stack| stack.delivery) {
+                conditions.insert(format!("{side}.delivery"), json!(delivery));
+            }
+            let Some(status) = end.and_then(|end| outcome.tunnels.get(&end.interface)).map(|around| &around.after) else { continue };
+            if let Some(version) = &status.version {
+                conditions.insert(format!("{side}.engine_version"), json!(version));
+            }
+            if let Some(engine) = &status.engine {
+                conditions.insert(format!("{side}.engine_offloads"), json!(engine.offloads));
+                conditions.insert(format!("{side}.engine_buffers"), json!(engine.udp_buffers));
+            }
+        }
+        conditions
+    }
+
+    /// Takes everything down and returns when it is gone. Closing its pipe is all that an agent needs to undo what it did;
+    /// made-here ones go with their namespaces.
+    pub async fn down(mut self) -> anyhow::Result<()> {
+        let mut left = Vec::new();
+        for link in std::mem::take(&mut self.nodes).into_values().filter(Link::is_command) {
+            let node = link.node().to_owned();
+            if let Err(error) = link.close().await {
+                left.push(format!("{node}: {error}"));
+            }
+        }
+        if let Some(local) = self.local.take() {
+            local.down()?;
+        }
+        if left.is_empty() { Ok(()) } else { bail!("nodes that may not be clean: {}", left.join("; ")) }
+    }
+}
+
+/// Where a device is: its node and interface.
+fn place(end: &TunnelEnd) -> (String, String) {
+    (end.node.clone(), end.interface.clone())
+}
+
+async fn apply(link: &mut Link, state: &NodeState) -> anyhow::Result<Applied> {
+    match link.ask(&Ask::Apply(Box::new(state.clone())), APPLY).await? {
+        Tell::Applied(applied) => Ok(applied),
+        other => Err(link.unexpected(&other).into()),
+    }
+}

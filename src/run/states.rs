@@ -1,0 +1,127 @@
+//! From the plan to what each agent is to be. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::agent::messages::{
+    self, InterfaceState, NodeState, PeerSpec, Pin, Port, ProviderState, ProviderUnderlay, PublicKey, QueueState, TunnelSpec,
+    TunnelState,
+};
+use crate::plan::{Delivery, EngineSpec, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
+
+/// Public keys by node and interface, as the agents told them.
+pub(super) type Keys = BTreeMap<(String, String), PublicKey>;
+
+/// The name of the provider among the lab's agents. No node can have it: names hold no parentheses.
+pub(super) const PROVIDER: &str = "(provider)";
+
+/// The stack under each node: its name.
+pub(super) type Stacks = BTreeMap<String, String>;
+
+/// Whether the lab makes the node.
+pub(super) fn is_made_here(node: &NodePlan) -> bool {
+    matches!(node.reach, Reach::Local { .. })
+}
+
+/// What the provider is to be, with `stacks` under the nodes.
+pub(super) fn provider(plan: &Plan, pids: &BTreeMap<String, u32>, stacks: &Stacks) -> ProviderState {
+    let underlays = plan.underlays.iter().filter_map(|underlay| {
+        let ports: Vec<Port> = plan
+            .nodes
+            .iter()
+            .filter(|node| is_made_here(node))
+            .filter_map(|node| {
+                let link = node.attachment(&underlay.name)?.link.as_ref()?;
+                let stack = stacks.get(&node.name).and_then(|stack| plan.stack(stack));
+                Some(Port {
+                    node: node.name.clone(),
+                    node_pid: *pids.get(&node.name)?,
+                    node_interface: link.interface.clone(),
+                    provider_interface: link.provider_interface.clone(),
+                    address: link.provider_address,
+                    // A stack that says nothing leaves the veth as the kernel made it.
+                    delivery: delivery(stack.and_then(|stack| stack.delivery).unwrap_or(Delivery::MergedAll)),
+                })
+            })
+            .collect();
+        (!ports.is_empty()).then(|| ProviderUnderlay {
+            name: underlay.name.clone(),
+            mtu: underlay.mtu,
+            bridge: underlay.bridge.clone(),
+            ports,
+        })
+    });
+    ProviderState { underlays: underlays.collect() }
+}
+
+/// What `node` is to be, but for its tunnels. Nodes take their packets on different CPUs, of which there are `cpus`.
+pub(super) fn node(plan: &Plan, node: &NodePlan, stacks: &Stacks, cpus: u32) -> NodeState {
+    let links = || node.attachments.iter().filter_map(|attachment| Some((attachment, attachment.link.as_ref()?)));
+    let interfaces = links().map(|(attachment, link)| InterfaceState {
+        name: link.interface.clone(),
+        addresses: vec![link.address],
+        gateway: link.gateway,
+        routes: link.gateway.and_then(|_| plan.underlay(&attachment.underlay)?.network).into_iter().collect(),
+        mtu: Some(link.mtu),
+        receive_cpus: None,
+    });
+    let order = plan.nodes.iter().position(|other| other.name == node.name).and_then(|order| u32::try_from(order).ok());
+    let limit = stacks.get(&node.name).and_then(|stack| plan.stack(stack)).and_then(|stack| stack.receive_queues);
+    let limited = limit.map(|queues| (0..queues.min(cpus)).map(|queue| (order.unwrap_or(0) + queue) % cpus.max(1)).collect());
+    let any = plan.stacks.iter().any(|stack| stack.receive_queues.is_some());
+    let queues = links()
+        .filter(|_| any)
+        .map(|(_, link)| QueueState { interface: link.interface.clone(), cpus: limited.clone() });
+    NodeState { interfaces: interfaces.collect(), queues: queues.collect(), tunnels: Vec::new(), provider: None }
+}
+
+/// The devices of `node`, with those peers whose keys are known.
+pub(super) fn tunnels(plan: &Plan, node: &NodePlan, keys: &Keys) -> Vec<TunnelState> {
+    let ends = plan.tunnels.iter().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end)));
+    ends.filter(|(_, end)| end.node == node.name)
+        .filter_map(|(tunnel, end)| {
+            let engine = engine(&plan.engine(&end.engine)?.spec);
+            Some(TunnelState { spec: spec(tunnel, end, engine, node, keys), addresses: vec![end.inner], routes: end.routes.clone() })
+        })
+        .collect()
+}
+
+fn spec(tunnel: &TunnelPlan, end: &TunnelEnd, engine: messages::EngineSpec, node: &NodePlan, keys: &Keys) -> TunnelSpec {
+    let link = node.attachment(&tunnel.underlay).and_then(|attachment| attachment.link.as_ref());
+    let peers = end.peers.iter().filter_map(|peer| {
+        Some(PeerSpec {
+            public_key: *keys.get(&(peer.node.clone(), peer.interface.clone()))?,
+            preshared_key: None,
+            endpoint: Some(peer.endpoint),
+            allowed_ips: vec![peer.inner.into()],
+            keepalive: None,
+        })
+    });
+    TunnelSpec {
+        interface: end.interface.clone(),
+        mtu: tunnel.mtu,
+        listen_port: end.listen_port,
+        engine,
+        pin: link.map(|link| Pin { address: end.outer, interface: link.interface.clone() }),
+        fwmark: None,
+        peers: peers.collect(),
+    }
+}
+
+fn engine(spec: &EngineSpec) -> messages::EngineSpec {
+    match spec {
+        EngineSpec::Raw => messages::EngineSpec::Raw,
+        EngineSpec::Embedded => messages::EngineSpec::Embedded,
+        EngineSpec::Direct => messages::EngineSpec::Direct,
+        EngineSpec::Kernel => messages::EngineSpec::Kernel,
+        EngineSpec::Interface(name) => messages::EngineSpec::Interface { name: name.clone() },
+        EngineSpec::Daemon(path) => messages::EngineSpec::Daemon { path: path.into() },
+    }
+}
+
+const fn delivery(delivery: Delivery) -> messages::Delivery {
+    match delivery {
+        Delivery::MergedTcp => messages::Delivery::MergedTcp,
+        Delivery::Unmerged => messages::Delivery::Unmerged,
+        Delivery::MergedAll => messages::Delivery::MergedAll,
+    }
+}

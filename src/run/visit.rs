@@ -1,0 +1,189 @@
+//! One run: the job of each end prepared, started, awaited; its numbers read off, its path proved.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::jobs::{self, GRACE};
+use super::metrics::{self, Both};
+use super::proof::{self, Evidence};
+use super::raise::Lab;
+use crate::agent::messages::{Ask, Assignment, Job, JobOutcome, Tell};
+use crate::plan::{Arrangement, Plan, TestPlan};
+use crate::reach::{Link, ReachError};
+use crate::record::{Bottleneck, Class, Run, Status};
+use crate::units::Direction;
+
+/// Beyond a job's own deadline: an agent that is silent longer hangs.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long opening a job's sockets may take, a client's connecting included.
+const PREPARE: Duration = Duration::from_secs(12);
+
+/// A run's line before anything is known. Records count rounds from 0.
+pub(super) fn blank(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, round: u32, order: u32) -> Run {
+    Run {
+        round,
+        order,
+        status: Status::Failed,
+        reason: None,
+        at_ms: None,
+        factors: plan.cell(arrangement, test),
+        metrics: Default::default(),
+        conditions: Default::default(),
+        proof: Vec::new(),
+        bottleneck: None,
+        cautions: Vec::new(),
+        meters: None,
+        histograms: Default::default(),
+        series: Default::default(),
+    }
+}
+
+/// Measures into `run`. Where the test fails, the run says why; an error is returned only when the lab is lost.
+pub(super) async fn measure(
+    plan: &Plan,
+    arrangement: &Arrangement,
+    test: &TestPlan,
+    seed: u64,
+    lab: &mut Lab,
+    run: &mut Run,
+) -> anyhow::Result<()> {
+    let (client_job, server_job) = jobs::jobs(plan, arrangement, test, seed)?;
+    let (client, server) = lab.pair(arrangement)?;
+    let (client, server) = match execute(client, server, client_job, server_job).await? {
+        Ok(outcomes) => outcomes,
+        Err(why) => {
+            run.reason = Some(why);
+            return Ok(());
+        }
+    };
+    let direction = test.direction.unwrap_or(Direction::Forward);
+    let pinned = |node: &str| lab.pinned(plan, node, &arrangement.underlay);
+    let (client_pinned, server_pinned) = (pinned(&arrangement.pair.client), pinned(&arrangement.pair.server));
+    let both = Both {
+        client: &client,
+        server: &server,
+        one_machine: super::class(plan) == Class::OneMachine,
+        pinned: match direction {
+            Direction::Forward => server_pinned.as_deref(),
+            Direction::Reverse => client_pinned.as_deref(),
+        },
+        direction,
+    };
+    let measured = metrics::measured(test, both);
+    run.metrics = measured.metrics;
+    run.histograms = measured.histograms;
+    run.series = measured.series;
+    run.conditions = measured.conditions;
+    run.conditions.extend(lab.conditions(plan, arrangement, &client, &server));
+    run.cautions = measured.cautions;
+    run.meters = measured.meters;
+    run.bottleneck = bottleneck(both);
+    let evidence = |node, pinned, outcome| Evidence { node, pinned, outcome };
+    run.proof = proof::prove(
+        plan,
+        arrangement,
+        lab.keys(),
+        evidence(&arrangement.pair.client, client_pinned.as_deref(), &client),
+        evidence(&arrangement.pair.server, server_pinned.as_deref(), &server),
+    );
+    let broken: Vec<String> = run
+        .proof
+        .iter()
+        .filter(|check| !check.holds)
+        .map(|check| format!("{}: expected {}, seen {}", check.check, check.expected, check.seen))
+        .collect();
+    if !broken.is_empty() {
+        run.status = Status::Invalid;
+        run.reason = Some(format!("the path is not proved: {}", broken.join("; ")));
+    } else if run.metrics.is_empty() {
+        run.reason = Some("the test ended without a figure".to_owned());
+    } else {
+        run.status = Status::Ok;
+    }
+    Ok(())
+}
+
+/// Both jobs, server first. The inner error is the run's, the outer the lab's.
+async fn execute(
+    client: &mut Link,
+    server: &mut Link,
+    mut client_job: Job,
+    server_job: Job,
+) -> anyhow::Result<Result<(JobOutcome, JobOutcome), String>> {
+    let limit = server_job.deadline + SILENCE;
+    let ports = match of_run(prepare(server, server_job).await)? {
+        Ok(ports) => ports,
+        Err(why) => return Ok(Err(why)),
+    };
+    if let Some((_, to)) = &mut client_job.peer {
+        *to = ports;
+    }
+    if let Err(why) = of_run(prepare(client, client_job).await)? {
+        let _idle = server.ask(&Ask::Stop, PREPARE).await?;
+        return Ok(Err(why));
+    }
+    server.send(&Ask::Start).await?;
+    client.send(&Ask::Start).await?;
+    // Whoever fails first ends the other's job, so that no run waits for a deadline in vain.
+    let (mut at_client, mut at_server) = (None, None);
+    while at_client.is_none() || at_server.is_none() {
+        let (told, other) = tokio::select! {
+            told = client.tell(limit), if at_client.is_none() => (at_client.insert(of_run(told)?), &mut *server),
+            told = server.tell(limit), if at_server.is_none() => (at_server.insert(of_run(told)?), &mut *client),
+        };
+        let failed = told.is_err();
+        if failed && (at_client.is_none() || at_server.is_none()) {
+            other.send(&Ask::Stop).await?;
+        }
+    }
+    let outcome = |link: &Link, told: Option<Result<Tell, String>>| match told.context("both ends have told")? {
+        Ok(Tell::Outcome(outcome)) => anyhow::Ok(Ok(*outcome)),
+        Ok(other) => Err(link.unexpected(&other).into()),
+        Err(why) => Ok(Err(why)),
+    };
+    Ok(match (outcome(client, at_client)?, outcome(server, at_server)?) {
+        (Ok(client), Ok(server)) => Ok((client, server)),
+        (Err(one), Err(other)) => Err(format!("{one}; {other}")),
+        (Err(why), Ok(_)) | (Ok(_), Err(why)) => Err(why),
+    })
+}
+
+async fn prepare(link: &mut Link, job: Job) -> Result<Vec<u16>, ReachError> {
+    match link.ask(&Ask::Prepare(Box::new(Assignment { job })), PREPARE + GRACE).await? {
+        Tell::Ready { ports } => Ok(ports),
+        other => Err(link.unexpected(&other)),
+    }
+}
+
+/// What an agent could not do is the run's failure; an agent that is gone, silent or confused is the lab's.
+fn of_run<T>(told: Result<T, ReachError>) -> anyhow::Result<Result<T, String>> {
+    match told {
+        Ok(told) => Ok(Ok(told)),
+        Err(error @ ReachError::Failed { .. }) => Ok(Err(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What bound the run, where a counter shows it.
+fn bottleneck(both: Both<'_>) -> Option<Bottleneck> {
+    /// A CPU that is at work for more than this has nothing left to give.
+    const FULL: f64 = 0.95;
+    let ends = [("client", both.client), ("server", both.server)];
+    let ends = if both.one_machine { &ends[..1] } else { &ends[..] };
+    for (end, outcome) in ends {
+        let meters = &outcome.meters;
+        let cpus = meters.cpus.as_ref()?.len();
+        let all = meters.busy_seconds()? / (meters.length_ns as f64 / 1e9) / cpus as f64;
+        let of = if both.one_machine { "this machine's" } else { end };
+        if all > FULL {
+            let evidence = format!("{of} {cpus} CPUs were at work for {:.0} % of the time", all * 100.0);
+            return Some(Bottleneck { is: "CPU".to_owned(), evidence });
+        }
+        if let Some((cpu, part)) = meters.hottest_softirq().filter(|(_, part)| *part > 0.85) {
+            let evidence = format!("CPU {cpu} spent {:.0} % of the time in softirqs", part * 100.0);
+            return Some(Bottleneck { is: "receive path".to_owned(), evidence });
+        }
+    }
+    None
+}

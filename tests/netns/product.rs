@@ -1,0 +1,450 @@
+//! The product itself: `wglab run`, `up` and `exec`, as a user starts them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use wglab::record::{EndStatus, Record, Status};
+
+use crate::left_over::{Holdings, adopt_orphans};
+use crate::tamper;
+
+pub(crate) const TESTS: &[super::Test] = &[
+    ("run_pair_needs_no_tool_at_all", no_tools),
+    ("a_byte_pipe_after_a_banner_is_all_an_agent_needs", banner),
+    ("a_closed_tun_leaves_raw_cells_and_says_so", closed_tun),
+    ("ctrl_c_keeps_what_was_measured", interrupted),
+    ("a_dead_agent_is_named_and_nothing_is_lost", dead_agent),
+    ("a_hanging_agent_is_named", hanging_agent),
+    ("nothing_is_left_whatever_is_killed_and_when", killed_anywhere),
+    ("two_runs_wait_for_each_other", two_runs),
+    ("what_is_the_users_stays_untouched", users_things),
+    ("an_outer_flow_over_another_underlay_is_refused", misrouted),
+    ("an_outer_flow_through_a_relay_is_refused", relayed),
+    ("other_tools_work_in_a_lab_that_is_up", other_tools),
+    ("small_shipped_topologies_run", shipped),
+];
+
+const WGLAB: &str = env!("CARGO_BIN_EXE_wglab");
+/// Enough to measure something, and no more.
+const BRIEF: [&str; 4] = ["--rounds", "1", "--duration", "100ms"];
+
+fn wglab(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(WGLAB);
+    command.args(arguments).current_dir(directory).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "exit {:?}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn record(directory: &Path) -> Result<Record, Failed> {
+    Ok(Record::parse(fs::read(directory.join("runs.jsonl"))?)?)
+}
+
+/// Whether this process may open the TUN device: without it tunnels cannot be measured here.
+fn tun_is_open() -> bool {
+    fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok()
+}
+
+/// What a whole run must end with here: everything measured, or everything but the tunnels.
+fn check_whole(output: &Output, record: &Record) -> Result<(), Failed> {
+    let expected = if tun_is_open() { 0 } else { 2 };
+    if output.status.code() != Some(expected) {
+        return Err(format!("expected exit {expected}: {}", text(output)).into());
+    }
+    assert_eq!(record.end.as_ref().map(|end| end.status), Some(EndStatus::Complete));
+    for run in &record.runs {
+        let raw = run.factors.get(wglab::cell::Factor::Engine) == Some("raw");
+        if raw || tun_is_open() {
+            assert_eq!(run.status, Status::Ok, "{}: {:?}", run.factors, run.reason);
+            assert!(!run.proof.is_empty() && run.proof.iter().all(|check| check.holds), "{:?}", run.proof);
+        } else {
+            assert_eq!(run.status, Status::Invalid);
+            assert!(run.reason.as_ref().is_some_and(|reason| reason.contains("/dev/net/tun")), "{:?}", run.reason);
+        }
+    }
+    Ok(())
+}
+
+fn no_tools() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let output = wglab(directory.path(), &["run", "pair", "--out", "r"]).args(BRIEF).env("PATH", "").output()?;
+    check_whole(&output, &record(&directory.path().join("r"))?)?;
+    assert!(directory.path().join("r/summary.json").is_file());
+    before.restored()
+}
+
+/// A topology of the smallest kind, with these lines about its nodes.
+fn topology(directory: &Path, nodes: &str, engines: &str, about: &str) -> Result<(), Failed> {
+    let text = format!(
+        "nodes = [{nodes}]\npairs = [\"a1>a2\"]\nengines = [{engines}]\n{about}\n[underlay]\n\
+         public-ipv4 = {{ family = \"ipv4\" }}\nprivate = {{ family = \"ipv4\", mtu = 1450 }}\n\
+         [[test]]\nkind = \"tcp-stream\"\nstreams = 1\ncongestion_control = \"cubic\"\n\
+         [profile.quick]\nrounds = 1\nduration = \"200ms\"\nwarmup = \"50ms\"\n"
+    );
+    Ok(fs::write(directory.join("lab.toml"), text)?)
+}
+
+fn banner() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let agent = |node: &str| format!("[node.{node}]\nagent = [\"sh\", \"-c\", \"echo banner; exec wglab agent\"]\n");
+    topology(directory.path(), "\"a1\", \"a2\"", "\"raw\", \"embedded\"", &(agent("a1") + &agent("a2")))?;
+    let folder = Path::new(WGLAB).parent().ok_or("the binary is in a folder")?;
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
+    let output = wglab(directory.path(), &["run", "lab.toml", "--out", "r"]).env("PATH", path).output()?;
+    check_whole(&output, &record(&directory.path().join("r"))?)
+}
+
+fn closed_tun() -> Result<(), Failed> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata("/dev/net/tun")?.permissions().mode();
+    if nix::unistd::geteuid().is_root() && mode & 0o006 != 0 {
+        return Err("/dev/net/tun is open to all here, and this test needs it closed".into());
+    }
+    if !nix::unistd::geteuid().is_root() && tun_is_open() {
+        // The other pass of the suite covers it: an ordinary user cannot close the device.
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))?;
+    // What root built may lie where others cannot read: a copy may be read by all.
+    let copy = directory.path().join("wglab");
+    fs::copy(WGLAB, &copy)?;
+    for (allowed, code) in [(false, 2), (true, 0)] {
+        let mut command = Command::new(&copy);
+        command.args(["run", "pair", "--out"]).arg(format!("r{code}")).args(BRIEF).current_dir(directory.path());
+        if allowed {
+            command.arg("--allow-partial");
+        }
+        if nix::unistd::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let output = command.output()?;
+        if output.status.code() != Some(code) {
+            return Err(format!("expected exit {code}: {}", text(&output)).into());
+        }
+        let record = record(&directory.path().join(format!("r{code}")))?;
+        let (ok, invalid): (Vec<_>, Vec<_>) = record.runs.iter().partition(|run| run.status == Status::Ok);
+        assert!(!ok.is_empty() && !invalid.is_empty());
+        for run in invalid {
+            let reason = run.reason.clone().unwrap_or_default();
+            assert!(reason.contains("/dev/net/tun") && reason.contains("chmod"), "{reason}");
+        }
+    }
+    Ok(())
+}
+
+/// A run in the background, and the lines of its progress.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn start(directory: &Path, arguments: &[&str]) -> Result<Self, Failed> {
+        let child = wglab(directory, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        Ok(Self { child })
+    }
+
+    /// Waits until the record holds a run.
+    fn until_measured(&self, record: &Path) -> Result<(), Failed> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while fs::read_to_string(record.join("runs.jsonl")).map_or(0, |text| text.lines().count()) < 2 {
+            if Instant::now() > deadline {
+                return Err("nothing was measured in 30 s".into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn end(self) -> Result<Output, Failed> {
+        Ok(self.child.wait_with_output()?)
+    }
+}
+
+fn signal(pid: u32, signal: Signal) -> Result<(), Failed> {
+    Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
+}
+
+/// The children of a process, with their command lines.
+fn children(pid: u32) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let pids = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            let command = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            found.push((child, String::from_utf8_lossy(&command).replace('\0', " ")));
+        }
+    }
+    found
+}
+
+/// The lab's init and its agents, in the order in which they were started: the nodes, then the provider.
+fn lab_of(conductor: u32) -> Option<(u32, Vec<u32>)> {
+    let (init, _) = children(conductor).into_iter().find(|(_, command)| command.contains("lab-init"))?;
+    let mut agents: Vec<u32> =
+        children(init).into_iter().filter(|(_, command)| command.contains("agent")).map(|(pid, _)| pid).collect();
+    agents.sort_unstable();
+    Some((init, agents))
+}
+
+fn interrupted() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let run = Running::start(directory.path(), &["run", "pair", "--rounds", "50", "--out", "r"])?;
+    run.until_measured(&directory.path().join("r"))?;
+    signal(run.pid(), Signal::SIGINT)?;
+    let begun = Instant::now();
+    let output = run.end()?;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output));
+    let record = record(&directory.path().join("r"))?;
+    let end = record.end.ok_or("the record has an end")?;
+    assert_eq!(end.status, EndStatus::Partial);
+    assert!(end.reason.is_some_and(|reason| reason.contains("SIGINT")));
+    assert!(record.runs.iter().all(|run| run.status != Status::Ok || !run.metrics.is_empty()));
+    before.restored()
+}
+
+fn dead_agent() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let run = Running::start(directory.path(), &["run", "pair", "--rounds", "50", "--out", "r"])?;
+    run.until_measured(&directory.path().join("r"))?;
+    let (_, agents) = lab_of(run.pid()).ok_or("the lab is there")?;
+    signal(agents[1], Signal::SIGKILL)?;
+    let output = run.end()?;
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the agent of node a2 was killed by signal 9"), "{said}");
+    let record = record(&directory.path().join("r"))?;
+    assert!(record.usable().count() > 0 || !tun_is_open());
+    assert_eq!(record.end.map(|end| end.status), Some(EndStatus::Partial));
+    before.restored()
+}
+
+fn hanging_agent() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let run = Running::start(directory.path(), &["run", "pair", "--rounds", "50", "--out", "r"])?;
+    run.until_measured(&directory.path().join("r"))?;
+    let (_, agents) = lab_of(run.pid()).ok_or("the lab is there")?;
+    signal(agents[0], Signal::SIGSTOP)?;
+    let output = run.end()?;
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("node a1") && said.contains("did not answer"), "{said}");
+    assert!(!record(&directory.path().join("r"))?.runs.is_empty());
+    Ok(())
+}
+
+/// SIGKILL to each kind of process at eight points of raise, run and teardown; then the host is as before and a run passes.
+fn killed_anywhere() -> Result<(), Failed> {
+    adopt_orphans()?;
+    let before = Holdings::now();
+    // A run of this length takes about two seconds; the last point falls into its teardown.
+    for (point, delay) in [20, 60, 120, 250, 500, 900, 1400, 1900].into_iter().enumerate() {
+        for victim in 0..4 {
+            let directory = tempfile::tempdir()?;
+            let run = Running::start(directory.path(), &["run", "pair", "--out", "r", "--rounds", "1", "--duration", "50ms"])?;
+            std::thread::sleep(Duration::from_millis(delay));
+            let lab = lab_of(run.pid());
+            let target = match (victim, &lab) {
+                (0, _) => Some(run.pid()),
+                (1, Some((init, _))) => Some(*init),
+                (2, Some((_, agents))) => agents.first().copied(),
+                (_, Some((_, agents))) => agents.last().copied(),
+                (_, None) => None,
+            };
+            // What is not there yet, or no more, cannot be killed.
+            if let Some(target) = target {
+                let _gone = signal(target, Signal::SIGKILL);
+            }
+            let begun = Instant::now();
+            let output = run.end()?;
+            assert!(begun.elapsed() < Duration::from_secs(10), "point {point}, victim {victim}: {:?}", begun.elapsed());
+            assert!(output.status.code() != Some(101), "a panic: {}", text(&output));
+            before.restored().map_err(|error| format!("point {point} ({delay} ms), victim {victim}: {error:?}"))?;
+        }
+    }
+    no_tools()
+}
+
+fn two_runs() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let first = Running::start(directory.path(), &["run", "pair", "--rounds", "2", "--out", "r1"])?;
+    first.until_measured(&directory.path().join("r1"))?;
+    let second = Running::start(directory.path(), &["run", "pair", "--rounds", "1", "--duration", "50ms", "--out", "r2"])?;
+    let holder = first.pid();
+    let (first, second) = (first.end()?, second.end()?);
+    check_whole(&first, &record(&directory.path().join("r1"))?)?;
+    check_whole(&second, &record(&directory.path().join("r2"))?)?;
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains(&format!("process {holder}")), "{said}");
+    Ok(())
+}
+
+/// In a host of its own (a user and network namespace), with a stale interface, a `wg0` and a firewall of the user's.
+fn users_things() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let script = format!(
+        "set -eu; export PATH=/usr/sbin:/sbin:$PATH; ip link set lo up\n\
+         ip link add wg0 type veth peer name private; ip addr add 198.18.0.2/30 dev wg0; ip link set wg0 up\n\
+         nft 'add table inet wglab; add chain inet wglab in {{ type filter hook input priority 0; policy drop; }}'\n\
+         see() {{ ip -o link | sed 's/ state .*//'; ip -o -4 addr; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward; }}\n\
+         see >before; {WGLAB} run pair --out r --rounds 1 --duration 50ms --allow-partial >out 2>err; see >after; cmp before after\n"
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c", &script])
+        .current_dir(directory.path())
+        .output()?;
+    if !output.status.success() {
+        let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+        return Err(format!("{}\n{}\n{}\n{}", text(&output), read("err"), read("before"), read("after")).into());
+    }
+    Ok(())
+}
+
+/// The runs of a lab whose first node's agent is a tampered one.
+fn tampered(extra: &str, first: &[String], third: Option<&[String]>) -> Result<Record, Failed> {
+    let directory = tempfile::tempdir()?;
+    let quoted = |argv: &[String]| argv.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+    let mut about = format!("[node.a1]\nagent = [{}]\n", quoted(first));
+    let mut nodes = "\"a1\", \"a2\"".to_owned();
+    if let Some(argv) = third {
+        nodes.push_str(", \"r1\"");
+        about.push_str(&format!("[node.r1]\nagent = [{}]\n", quoted(argv)));
+    }
+    topology(directory.path(), &nodes, "\"raw\", \"embedded\"", &about)?;
+    let mut file = fs::read_to_string(directory.path().join("lab.toml"))?;
+    if third.is_some() {
+        file = file.replace("pairs = [\"a1>a2\"]", "pairs = [\"a1>a2\", \"r1>a2\"]");
+    }
+    fs::write(directory.path().join("lab.toml"), file)?;
+    let arguments = ["run", "lab.toml", "--out", "r", "--only", "underlay=public-ipv4", "--only", "pair=a1>a2"];
+    let output = wglab(directory.path(), &arguments).args(extra.split_whitespace()).output()?;
+    let record = record(&directory.path().join("r"))?;
+    eprintln!("{}", text(&output));
+    Ok(record)
+}
+
+/// The tunnel's run is invalid, and for this reason.
+fn check_refused(record: &Record, because: &[&str]) -> Result<(), Failed> {
+    let runs = || record.runs.iter();
+    let tunnel = runs().find(|run| run.factors.get(wglab::cell::Factor::Engine) == Some("embedded"));
+    let tunnel = tunnel.ok_or("the tunnel was measured")?;
+    assert_eq!(tunnel.status, Status::Invalid, "{:?}", tunnel.proof);
+    let reason = tunnel.reason.clone().unwrap_or_default();
+    assert!(reason.contains("not proved"), "{reason}");
+    for word in because {
+        assert!(reason.contains(word), "{reason}");
+    }
+    Ok(())
+}
+
+fn misrouted() -> Result<(), Failed> {
+    if !tun_is_open() {
+        return Ok(());
+    }
+    let this = std::env::current_exe()?.display().to_string();
+    let record = tampered("", &[this, tamper::MISROUTE.to_owned(), WGLAB.to_owned()], None)?;
+    check_refused(&record, &["bytes received on public-ipv4"])
+}
+
+fn relayed() -> Result<(), Failed> {
+    if !tun_is_open() {
+        return Ok(());
+    }
+    let this = std::env::current_exe()?.display().to_string();
+    let word = |word: &str| word.to_owned();
+    let record = tampered(
+        "",
+        &[this.clone(), word(tamper::DETOUR), word(WGLAB)],
+        Some(&[this, word(tamper::RELAY), word(WGLAB)]),
+    )?;
+    check_refused(&record, &["outer address of"])
+}
+
+fn other_tools() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let mut lab = wglab(directory.path(), &["up", "pair"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(lab.stdout.take().ok_or("a pipe")?).lines();
+    let mut shown = Vec::new();
+    // The last line says what to try: then everything is up.
+    loop {
+        let Some(line) = lines.next() else {
+            return Err(format!("the lab did not come up: {}", text(&lab.wait_with_output()?)).into());
+        };
+        shown.push(line?);
+        if shown.last().is_some_and(|line| line.starts_with("Try:")) {
+            break;
+        }
+    }
+    let pid = lab.id().to_string();
+    let exec = |node: &str, command: &[&str]| -> Result<Output, Failed> {
+        Ok(wglab(directory.path(), &["exec", "--lab", &pid, node, "--"]).args(command).output()?)
+    };
+    let address = |interface: &str| -> Result<String, Failed> {
+        let line = shown.iter().rev().find(|line| line.trim_start().starts_with(interface));
+        Ok(line.and_then(|line| line.split_whitespace().nth(1)).ok_or("an address")?.to_owned())
+    };
+    let mut targets = vec![address("private")?];
+    if tun_is_open() {
+        targets.push(address("wg0")?);
+        let wg = exec("a1", &["wg", "show"])?;
+        let said = text(&wg);
+        assert!(wg.status.success() && said.contains("interface: wg0") && said.contains("latest handshake"), "{said}");
+        assert!(said.contains("(hidden)"), "{said}");
+    }
+    for target in targets {
+        let ping = exec("a1", &["ping", "-c", "2", "-i", "0.2", &target])?;
+        assert!(ping.status.success(), "{}", text(&ping));
+        let mut server = wglab(directory.path(), &["exec", "--lab", &pid, "a2", "--", "iperf3", "-s", "-1"])
+            .stdout(Stdio::null())
+            .spawn()?;
+        let mut iperf = exec("a1", &["iperf3", "-c", &target, "-t", "1"])?;
+        for _ in 0..20 {
+            if iperf.status.success() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            iperf = exec("a1", &["iperf3", "-c", &target, "-t", "1"])?;
+        }
+        assert!(iperf.status.success(), "{}", text(&iperf));
+        server.wait()?;
+    }
+    let wrong = exec("a3", &["true"])?;
+    assert!(text(&wrong).contains("a1, a2"), "{}", text(&wrong));
+    assert_eq!(exec("a1", &["sh", "-c", "exit 7"])?.status.code(), Some(7));
+    signal(lab.id(), Signal::SIGINT)?;
+    assert!(lab.wait()?.success());
+    before.restored()
+}
+
+fn shipped() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    for name in ["four-nodes", "cross-directions"] {
+        let narrowed: &[&str] = if name == "four-nodes" { &["--only", "pair=n1>n2"] } else { &[] };
+        let output = wglab(directory.path(), &["run", name, "--out", name]).args(BRIEF).args(narrowed).output()?;
+        check_whole(&output, &record(&directory.path().join(name))?).map_err(|error| format!("{name}: {error:?}"))?;
+    }
+    Ok(())
+}
