@@ -1,13 +1,42 @@
-//! The embedded engine.
+//! The embedded engine: boringtun's protocol state, our batches around it.
+//!
+//! ```text
+//!            TUN device                                          outer socket
+//! kernel --> super-packet --> wg-outbound: split, encrypt   --> UDP batch -->
+//!        <-- super-packet <-- wg-inbound: decrypt, coalesce <-- UDP batch <--
+//!                             wg-handshakes  <-- handshake messages
+//!                             wg-timers, wg-uapi
+//! ```
+//!
+//! Threads, all owned by [`Engine`] and ended by its stop: `wg-outbound`, `wg-inbound`, `wg-handshakes`, `wg-timers`. A
+//! peer's protocol state stands behind one lock, taken once per batch; peers do not share one. There is no thread per
+//! peer. The first thread that ends, for whatever reason, ends the engine.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use serde::{Deserialize, Serialize};
 
 use super::keys::PublicKey;
 use super::status::{EngineStatus, HandshakeCounters};
 
+mod batch;
+mod control;
+pub mod counters;
+mod device;
+pub mod fakes;
+mod handshake;
+mod inbound;
+pub mod io;
+mod outbound;
+mod peer;
+pub mod routes;
 pub mod serve;
+mod timers;
+
+pub use device::Device;
 
 /// The answer to the engine's own `status` request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -17,3 +46,106 @@ pub struct Report {
     /// The peers' part.
     pub handshakes: BTreeMap<PublicKey, HandshakeCounters>,
 }
+
+/// A running engine. Dropping it ends its threads and waits for them.
+#[derive(Debug)]
+pub struct Engine {
+    device: Arc<Device>,
+    threads: Vec<JoinHandle<()>>,
+    ends: Mutex<Receiver<End>>,
+}
+
+/// How a thread ended.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) thread: &'static str,
+    /// `None`: it was told to.
+    pub(crate) error: Option<std::io::Error>,
+}
+
+/// Tells the owner that a thread ended, also when it panicked.
+struct Farewell {
+    thread: &'static str,
+    error: Option<std::io::Error>,
+    ends: Sender<End>,
+    on_end: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let error = self.error.take().or_else(|| {
+            thread::panicking().then(|| std::io::Error::other("it panicked; the lines above say where"))
+        });
+        let _owner_gone = self.ends.send(End { thread: self.thread, error });
+        (self.on_end)();
+    }
+}
+
+impl Engine {
+    /// Starts the threads. `on_end` is called by each one when it ends.
+    ///
+    /// # Errors
+    /// A file descriptor or a thread could not be had.
+    pub fn start(
+        tun: Arc<dyn io::TunDevice>,
+        sockets: Box<dyn io::SocketFactory>,
+        offload_notes: Vec<String>,
+        on_end: Arc<dyn Fn() + Send + Sync>,
+    ) -> std::io::Result<Self> {
+        let device = Arc::new(Device::new(tun, sockets, offload_notes)?);
+        let (ends_sender, ends) = channel();
+        let (handshakes, queue) = sync_channel(handshake::QUEUE);
+        let mut engine = Self { device: Arc::clone(&device), threads: Vec::new(), ends: Mutex::new(ends) };
+        type Body = Box<dyn FnOnce(&Device) -> std::io::Result<()> + Send>;
+        let bodies: [(&'static str, Body); 4] = [
+            ("wg-outbound", Box::new(outbound::run)),
+            ("wg-inbound", Box::new(move |device| inbound::run(device, &handshakes))),
+            ("wg-handshakes", Box::new(move |device| handshake::run(device, &queue))),
+            ("wg-timers", Box::new(timers::run)),
+        ];
+        for (name, body) in bodies {
+            let device = Arc::clone(&device);
+            let mut farewell =
+                Farewell { thread: name, error: None, ends: ends_sender.clone(), on_end: Arc::clone(&on_end) };
+            let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
+                farewell.error = body(&device).err();
+                drop(farewell);
+            });
+            // On failure the engine is dropped, and with it the threads that did start.
+            engine.threads.push(spawned?);
+        }
+        Ok(engine)
+    }
+
+    /// The device, to configure and to look at.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The first thread that ended, if one did.
+    pub(crate) fn ended(&self) -> Option<End> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok()
+    }
+
+    /// Ends the threads and waits for them.
+    pub fn stop(self) {}
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.device.stop();
+        for thread in self.threads.drain(..) {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// A line for the log, which is standard error: its reader is the parent process.
+fn log(line: &str) {
+    use std::io::Write as _;
+    let _nobody_reads = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests;

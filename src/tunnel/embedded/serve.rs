@@ -1,9 +1,26 @@
 //! The body of the hidden `wglab tunnel` command: one device, run in the foreground.
 
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::Engine;
+use super::control::Control;
+use super::device::UDP_BUFFER;
+use super::io::{KernelTun, OuterSocket, SocketFactory, Wake};
+use crate::sys::tun::{Tun, TunOffloads, set_mtu, set_queue_length};
+use crate::sys::udp::{UdpOptions, UdpSocket};
 use crate::tunnel::{TunnelError, check_interface_name};
 use crate::units::Mtu;
+
+/// Packets that wait for the engine in the device's ring. TUN's default of 500 is short for packets that arrive singly.
+const TUN_QUEUE: u16 = 1000;
 
 /// Arguments of the `tunnel` command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +85,140 @@ impl ServeOptions {
 /// Runs the embedded engine until SIGTERM, SIGINT, or the end of its lifeline.
 ///
 /// # Errors
-/// The device, the socket or a thread failed.
+/// The device or the socket could not be had, or a thread ended.
 pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
-    let _ = options;
-    Err(TunnelError::Unavailable {
-        engine: "embedded".to_owned(),
-        reason: "not yet".to_owned(),
-        remedy: "use a daemon by path".to_owned(),
-    })
+    // Blocked before any thread starts, so that every thread inherits it and the descriptor below gets the signals.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    let failed = |action: &str, error: io::Error| TunnelError::System { action: action.to_owned(), source: error, hint: "" };
+    signals.thread_block().map_err(|errno| failed("block signals", errno.into()))?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .map_err(|errno| failed("receive signals", errno.into()))?;
+
+    let (tun, notes) = open_tun(options)?;
+    let sockets = Sockets { address: options.bind, device: options.bind_device.clone() };
+    let ended = Arc::new(Wake::new().map_err(|error| failed("make an event", error))?);
+    let on_end = {
+        let ended = Arc::clone(&ended);
+        Arc::new(move || ended.signal())
+    };
+    let engine = Engine::start(Arc::new(tun), Box::new(sockets), notes, on_end)
+        .map_err(|error| failed("start the engine's threads", error))?;
+    let control = Control::start(&options.interface, Arc::clone(engine.device())).map_err(|source| {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            TunnelError::InUse { interface: options.interface.clone(), what: "the UAPI socket".to_owned() }
+        } else {
+            TunnelError::Socket { action: "open", interface: options.interface.clone(), source }
+        }
+    })?;
+
+    let result = wait_for_end(options, &signals, &ended, &engine);
+    drop(control);
+    engine.stop();
+    result
+}
+
+/// Waits for a signal, the end of the lifeline, or the end of a thread.
+fn wait_for_end(
+    options: &ServeOptions,
+    signals: &SignalFd,
+    ended: &Wake,
+    engine: &Engine,
+) -> Result<(), TunnelError> {
+    let stdin = io::stdin();
+    loop {
+        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        if options.lifeline {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(errno) => {
+                return Err(TunnelError::System { action: "wait".to_owned(), source: errno.into(), hint: "" });
+            }
+        }
+        let ready = |index: usize| fds.get(index).is_some_and(|fd: &PollFd<'_>| fd.any().unwrap_or(false));
+        if ready(0) || ready(2) {
+            // Nothing is ever written to the lifeline: that it is readable means that its other end is gone.
+            return Ok(());
+        }
+        if let Some(end) = engine.ended() {
+            return Err(TunnelError::System {
+                action: format!("go on: thread {} ended", end.thread),
+                source: end.error.unwrap_or_else(|| io::Error::other("without a reason")),
+                hint: "",
+            });
+        }
+    }
+}
+
+/// Opens the device with as much offload as this kernel gives, and says what it did not give.
+fn open_tun(options: &ServeOptions) -> Result<(KernelTun, Vec<String>), TunnelError> {
+    let name = options.interface.as_str();
+    let mut notes = Vec::new();
+    let (tun, vnet_hdr) = match Tun::open(name, true) {
+        Ok(tun) => (tun, true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            notes.push(format!("the TUN device takes no virtio-net header: {error}"));
+            (Tun::open(name, false).map_err(|error| tun_error(name, error))?, false)
+        }
+        Err(error) => return Err(tun_error(name, error)),
+    };
+    let mut offloads = TunOffloads::default();
+    if vnet_hdr {
+        let wanted = TunOffloads { tso: true, uso: true };
+        match tun.set_offloads(wanted) {
+            Ok(granted) => {
+                offloads = granted;
+                if !granted.tso {
+                    notes.push("the TUN device hands over no TCP super-packets".to_owned());
+                }
+                if !granted.uso {
+                    notes.push("the TUN device hands over no UDP super-packets (Linux 6.2 does)".to_owned());
+                }
+            }
+            Err(error) => notes.push(format!("the TUN device grants no offload: {error}")),
+        }
+    }
+    let failed = |action: String| {
+        move |source| TunnelError::System { action, source, hint: "" }
+    };
+    set_mtu(name, options.mtu.get()).map_err(failed(format!("set the MTU of {name} to {}", options.mtu)))?;
+    set_queue_length(name, TUN_QUEUE).map_err(failed(format!("set the queue length of {name}")))?;
+    Ok((KernelTun::new(tun, vnet_hdr, offloads), notes))
+}
+
+/// One line for each way in which a device cannot be had, with the remedy.
+fn tun_error(name: &str, source: io::Error) -> TunnelError {
+    let hint = match source.raw_os_error() {
+        Some(libc::ENOENT) => "create it: mkdir -p /dev/net && mknod /dev/net/tun c 10 200",
+        Some(libc::ENODEV | libc::ENXIO) => "the kernel has no TUN driver: load the module `tun`, or use the raw engine",
+        Some(libc::EACCES) => "open it to this user: chmod 0666 /dev/net/tun, or run as root",
+        Some(libc::EPERM) => "making a device needs CAP_NET_ADMIN in its network namespace: run as root, or in a user namespace",
+        Some(libc::EBUSY) => "another process holds a device of this name: end it, or choose another name",
+        _ => "",
+    };
+    TunnelError::System { action: format!("make the TUN device {name} through /dev/net/tun"), source, hint }
+}
+
+/// Makes kernel sockets, bound as the arguments say.
+#[derive(Debug)]
+struct Sockets {
+    address: Option<IpAddr>,
+    device: Option<String>,
+}
+
+impl SocketFactory for Sockets {
+    fn bind(&self, port: u16, fwmark: Option<u32>) -> io::Result<Arc<dyn OuterSocket>> {
+        Ok(Arc::new(UdpSocket::bind(&UdpOptions {
+            address: self.address,
+            port,
+            device: self.device.clone(),
+            fwmark,
+            buffer: UDP_BUFFER,
+            offload: true,
+        })?))
+    }
 }

@@ -1,0 +1,231 @@
+//! Datagrams on their way out: laid one after the other, so that neighbours of one destination leave as one.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::counters::Event;
+use super::device::Device;
+use super::io::{OuterSocket, Wake};
+use super::peer::Peer;
+use crate::sys::udp::{MAX_MESSAGES, MAX_PAYLOAD_IPV4, MAX_PAYLOAD_IPV6, MAX_SEGMENTS, SendScratch, Transmit};
+
+/// Bytes that a batch holds: two full sends and what begins the third.
+const CAPACITY: usize = 192 << 10;
+/// How long a full socket is waited for before its datagrams are given up.
+const FULL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Collects datagrams and sends them. Each thread that sends has one.
+pub(super) struct SendBatch {
+    buffer: Vec<u8>,
+    used: usize,
+    transmits: Vec<Transmit>,
+    /// Whose each transmit is; cookie replies are nobody's.
+    peers: Vec<Option<Arc<Peer>>>,
+    scratch: SendScratch,
+    wake: Wake,
+}
+
+impl SendBatch {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            buffer: vec![0; CAPACITY],
+            used: 0,
+            transmits: Vec::with_capacity(MAX_MESSAGES),
+            peers: Vec::with_capacity(MAX_MESSAGES),
+            scratch: SendScratch::default(),
+            wake: Wake::new()?,
+        })
+    }
+
+    /// Room for a datagram of up to `len` bytes; `None`: flush first.
+    pub(super) fn space(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.transmits.len() == MAX_MESSAGES {
+            return None;
+        }
+        self.buffer.get_mut(self.used..self.used + len)
+    }
+
+    /// Takes the datagram of `len` bytes that was put into [`SendBatch::space`].
+    pub(super) fn commit(&mut self, peer: Option<&Arc<Peer>>, to: SocketAddr, len: usize, gso: bool) {
+        let start = self.used;
+        self.used += len;
+        let gso = gso && !peer.is_some_and(|peer| peer.gso_refused.load(Ordering::Relaxed));
+        if let Some(last) = self.transmits.last_mut()
+            && gso
+            && may_follow(last, to, len)
+            && last.start + last.len == start
+        {
+            last.len += len;
+            return;
+        }
+        self.transmits.push(Transmit { to, start, len, segment: len });
+        self.peers.push(peer.cloned());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.transmits.is_empty()
+    }
+
+    /// Sends what cannot grow any more, and keeps the last one if it can.
+    pub(super) fn flush_full(&mut self, device: &Device) {
+        let Some(last) = self.transmits.last() else { return };
+        let grows = last.len.is_multiple_of(last.segment) && may_follow(last, last.to, last.segment);
+        if !grows || self.used + last.segment > CAPACITY {
+            return self.flush(device);
+        }
+        let count = self.transmits.len() - 1;
+        if count == 0 {
+            return;
+        }
+        self.send(device, count);
+        self.transmits.drain(..count);
+        self.peers.drain(..count);
+        // The buffer is used up to its end before what is left moves to the front, so that little is moved.
+        if let [last] = &mut self.transmits[..]
+            && self.used > CAPACITY / 2
+        {
+            self.buffer.copy_within(last.start..self.used, 0);
+            self.used = last.len;
+            last.start = 0;
+        }
+    }
+
+    /// Sends everything.
+    pub(super) fn flush(&mut self, device: &Device) {
+        self.send(device, self.transmits.len());
+        self.transmits.clear();
+        self.peers.clear();
+        self.used = 0;
+    }
+
+    /// Sends the first `count` transmits: every datagram goes, or is counted with the reason why it did not.
+    fn send(&mut self, device: &Device, count: usize) {
+        let socket = device.socket();
+        let counters = &device.counters;
+        let mut at = 0;
+        let mut retried = None;
+        while at < count {
+            let Some(socket) = &socket else {
+                let datagrams = self.transmits[at..count].iter().map(Transmit::datagrams).sum();
+                counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
+                return;
+            };
+            let error = match socket.send(&self.buffer, &self.transmits[at..count], &mut self.scratch) {
+                Ok(sent) => {
+                    counters.add(Event::UdpSends, 1);
+                    counters.add(
+                        Event::UdpSentDatagrams,
+                        self.transmits[at..at + sent].iter().map(Transmit::datagrams).sum(),
+                    );
+                    at += sent.max(1);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let first = self.transmits[at];
+            match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::EAGAIN) if self.wait_for_room(&**socket) => continue,
+                Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.datagrams() > 1 => {
+                    device.offload_refused(self.peers[at].as_ref(), &first, &error);
+                    self.send_singly(device, &**socket, first);
+                }
+                // An error that the network reported for an earlier send is told by the next one, whomever it is for.
+                Some(_) if retried != Some(at) && device.take_network_errors(&**socket) > 0 => {
+                    retried = Some(at);
+                    continue;
+                }
+                _ => counters.udp_send_error(&error, first.datagrams()),
+            }
+            at += 1;
+        }
+    }
+
+    /// Sends a refused batch one datagram at a time.
+    fn send_singly(&mut self, device: &Device, socket: &dyn OuterSocket, batch: Transmit) {
+        let mut start = batch.start;
+        let end = batch.start + batch.len;
+        let mut singles = Vec::with_capacity(MAX_MESSAGES);
+        while start < end {
+            singles.clear();
+            while start < end && singles.len() < MAX_MESSAGES {
+                let len = batch.segment.min(end - start);
+                singles.push(Transmit { to: batch.to, start, len, segment: len });
+                start += len;
+            }
+            let mut at = 0;
+            while at < singles.len() {
+                match socket.send(&self.buffer, &singles[at..], &mut self.scratch) {
+                    Ok(sent) => {
+                        device.counters.add(Event::UdpSends, 1);
+                        device.counters.add(Event::UdpSentDatagrams, sent);
+                        at += sent.max(1);
+                    }
+                    Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.wait_for_room(socket) => {}
+                    Err(error) => {
+                        if device.take_network_errors(socket) == 0 {
+                            device.counters.udp_send_error(&error, 1);
+                            at += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the socket takes more; `false` if it does not within a second.
+    fn wait_for_room(&self, socket: &dyn OuterSocket) -> bool {
+        let begin = Instant::now();
+        let waited = self.wake.wait(Some(socket.readiness()), true, Some(FULL_TIMEOUT));
+        waited.is_ok() && begin.elapsed() < FULL_TIMEOUT
+    }
+}
+
+/// Whether a datagram of `len` bytes to `to` may become part of `last`: same destination, no datagram but the last one
+/// shorter than the first, and within what one send can carry.
+fn may_follow(last: &Transmit, to: SocketAddr, len: usize) -> bool {
+    let limit = if to.is_ipv4() { MAX_PAYLOAD_IPV4 } else { MAX_PAYLOAD_IPV6 };
+    last.to == to
+        && last.len.is_multiple_of(last.segment)
+        && len <= last.segment
+        && last.len + len <= limit
+        && last.len / last.segment < MAX_SEGMENTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lay_out(lengths: &[usize], gso: bool) -> Vec<(usize, usize)> {
+        let mut batch = SendBatch::new().unwrap();
+        for length in lengths {
+            batch.space(*length).unwrap();
+            batch.commit(None, "192.0.2.1:1".parse().unwrap(), *length, gso);
+        }
+        batch.transmits.iter().map(|transmit| (transmit.len, transmit.segment)).collect()
+    }
+
+    #[test]
+    fn batches_keep_within_what_one_send_carries() {
+        // A TSO super-packet at MSS 1368: 48 datagrams of 1,452 bytes are 69,696.
+        assert_eq!(lay_out(&[1452; 48], true), [(45 * 1452, 1452), (3 * 1452, 1452)]);
+        assert_eq!(lay_out(&[100; 65], true), [(6400, 100), (100, 100)]);
+        for (segments, size) in [(1, 1492), (43, 1492), (44, 1492), (49, 1320), (64, 1232), (64, 1320)] {
+            let out = lay_out(&vec![size; segments], true);
+            assert!(out.iter().all(|(len, segment)| *len <= MAX_PAYLOAD_IPV4 && len / segment <= MAX_SEGMENTS));
+            assert_eq!(out.iter().map(|(len, segment)| len / segment).sum::<usize>(), segments);
+        }
+    }
+
+    #[test]
+    fn a_short_one_ends_a_batch_and_a_long_one_begins_another() {
+        assert_eq!(lay_out(&[100, 100, 99, 99], true), [(299, 100), (99, 99)].map(|(a, b)| (a, b)).to_vec());
+        assert_eq!(lay_out(&[100, 101], true), [(100, 100), (101, 101)]);
+        assert_eq!(lay_out(&[100, 1], true), [(101, 100)]);
+        assert_eq!(lay_out(&[100, 100], false), [(100, 100), (100, 100)]);
+    }
+}

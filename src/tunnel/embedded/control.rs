@@ -1,0 +1,125 @@
+//! The UAPI server: `get`, `set` and this program's own `status` over a Unix socket. Thread `wg-uapi`.
+
+use std::io::{self, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::Device;
+use super::io::Wake;
+use crate::tunnel::client::{SOCKET_DIR, socket_path};
+use crate::tunnel::uapi::{SetDevice, errno};
+
+/// A client that says nothing for this long is hung up on: others wait for it.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// 100,000 peers with some prefixes each.
+const REQUEST_LIMIT: u64 = 64 << 20;
+
+/// The server. Dropping it ends its thread and removes its socket.
+pub(super) struct Control {
+    path: PathBuf,
+    stop: Arc<(AtomicBool, Wake)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Listens at the interface's usual place, readable by its owner only.
+    pub(super) fn start(interface: &str, device: Arc<Device>) -> io::Result<Self> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(SOCKET_DIR)?;
+        let path = socket_path(interface);
+        let listener = UnixListener::bind(&path)?;
+        let stop = Arc::new((AtomicBool::new(false), Wake::new()?));
+        // From here on, dropping removes the socket.
+        let mut control = Self { path, stop: Arc::clone(&stop), thread: None };
+        std::fs::set_permissions(&control.path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let body = move || {
+            while !stop.0.load(Ordering::Acquire) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        // A client that goes away in the middle is its own affair.
+                        let _client_gone = serve(&stream, &device);
+                    }
+                    Err(_) => {
+                        if stop.1.wait(Some(listener.as_fd()), false, None).is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        };
+        control.thread = Some(thread::Builder::new().name("wg-uapi".to_owned()).spawn(body)?);
+        Ok(control)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Release);
+        self.stop.1.signal();
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+        let _gone_already = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Answers the requests of one connection.
+fn serve(stream: &UnixStream, device: &Device) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+    let mut reader = BufReader::new(stream.take(REQUEST_LIMIT));
+    loop {
+        let Some(request) = read_request(&mut reader)? else { return Ok(()) };
+        let answer = answer(&request, device);
+        let mut stream = stream;
+        stream.write_all(answer.as_bytes())?;
+    }
+}
+
+/// Reads up to the empty line that ends a request; `None` when the client is done.
+fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<Zeroizing<String>>> {
+    let mut request = Zeroizing::new(String::with_capacity(4096));
+    loop {
+        let begin = request.len();
+        if reader.read_line(&mut request)? == 0 {
+            // wg ends each request with an empty line; whoever hangs up before has changed its mind.
+            return Ok(None);
+        }
+        if &request[begin..] == "\n" {
+            if begin == 0 {
+                continue;
+            }
+            request.truncate(begin);
+            return Ok(Some(request));
+        }
+    }
+}
+
+fn answer(request: &str, device: &Device) -> Zeroizing<String> {
+    let (operation, body) = request.split_once('\n').unwrap_or((request, ""));
+    let result = match operation {
+        "get=1" => return device.get().encode(),
+        "status=1" => match serde_json::to_string(&device.report()) {
+            Ok(json) => return Zeroizing::new(format!("{json}\nerrno=0\n\n")),
+            Err(_) => Err(errno::EIO),
+        },
+        "set=1" => match SetDevice::parse(body) {
+            Ok(request) => device.set(&request),
+            Err(error) => {
+                super::log(&format!("a set request was refused: {error}"));
+                Err(error.errno())
+            }
+        },
+        _ => Err(errno::EPROTO),
+    };
+    Zeroizing::new(format!("errno={}\n\n", result.err().unwrap_or(0)))
+}

@@ -1,0 +1,186 @@
+//! Handshake messages. Thread `wg-handshakes`.
+//!
+//! They cost a hundred times what data costs, so they have a thread of their own: a storm of them delays each other, and
+//! no data. The queue before it is bounded; what does not fit is counted, and its sender tries again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use boringtun::noise::errors::WireGuardError;
+use boringtun::noise::handshake::parse_handshake_anon;
+use boringtun::noise::{Packet, TunnResult};
+
+use super::batch::SendBatch;
+use super::counters::Event;
+use super::device::{Device, Identity, Table};
+use super::outbound::send_staged;
+use super::peer::{Peer, message};
+use crate::tunnel::keys::PublicKey;
+
+/// Messages that wait.
+pub(super) const QUEUE: usize = 1024;
+/// How often the thread looks whether it shall end.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A message of the right kind and length, copied out of its batch.
+pub(super) struct Message {
+    from: SocketAddr,
+    len: usize,
+    bytes: [u8; message::INITIATION_LEN],
+}
+
+impl Message {
+    /// `None` if the datagram cannot be a handshake message.
+    pub(super) fn new(from: SocketAddr, datagram: &[u8]) -> Option<Self> {
+        let (&[kind, 0, 0, 0], _) = datagram.split_first_chunk::<4>()? else { return None };
+        let len = match kind {
+            message::INITIATION => message::INITIATION_LEN,
+            message::RESPONSE => message::RESPONSE_LEN,
+            message::COOKIE => message::COOKIE_LEN,
+            _ => return None,
+        };
+        if datagram.len() != len {
+            return None;
+        }
+        let mut bytes = [0; message::INITIATION_LEN];
+        bytes[..len].copy_from_slice(datagram);
+        Some(Self { from, len, bytes })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+pub(super) fn run(device: &Device, queue: &Receiver<Message>) -> io::Result<()> {
+    let mut out = SendBatch::new()?;
+    let mut table = (0, device.table());
+    loop {
+        let message = match queue.try_recv() {
+            Ok(message) => message,
+            Err(_) => {
+                out.flush(device);
+                match queue.recv_timeout(PATIENCE) {
+                    Ok(message) => message,
+                    Err(RecvTimeoutError::Timeout) if !device.stopping() => continue,
+                    Err(_) => return Ok(()),
+                }
+            }
+        };
+        device.refresh(&mut table);
+        if let Some(identity) = device.identity() {
+            handle(device, &identity, &table.1, &message, &mut out);
+        }
+    }
+}
+
+fn handle(device: &Device, identity: &Identity, table: &Table, message: &Message, out: &mut SendBatch) {
+    let counters = &device.counters;
+    let mut cookie = [0; message::COOKIE_LEN];
+    // MAC1 first: without it nothing is computed, and nothing answered. Under load, MAC2 as well.
+    let parsed = match identity.limiter.verify_packet(Some(message.from.ip()), message.bytes(), &mut cookie) {
+        Ok(parsed) => parsed,
+        Err(TunnResult::WriteToNetwork(reply)) => {
+            counters.add(Event::CookiesSent, 1);
+            send(device, out, None, message.from, reply);
+            return;
+        }
+        Err(TunnResult::Err(WireGuardError::InvalidMac)) => return counters.add(Event::DropMac1, 1),
+        Err(_) => return counters.add(Event::DropMalformed, 1),
+    };
+    let peer = match &parsed {
+        Packet::HandshakeInit(initiation) => {
+            match parse_handshake_anon(&identity.private, &identity.public, initiation) {
+                Ok(half) => match PublicKey::from_bytes(half.peer_static_public) {
+                    Ok(key) => {
+                        let peer = table.peer_of_key(&key);
+                        if peer.is_none() {
+                            device.note_unknown_caller(key);
+                            counters.add(Event::DropUnknownPeer, 1);
+                        }
+                        peer
+                    }
+                    Err(_) => return counters.add(Event::DropHandshakeAead, 1),
+                },
+                Err(_) => return counters.add(Event::DropHandshakeAead, 1),
+            }
+        }
+        Packet::HandshakeResponse(response) => known(device, table, response.receiver_idx),
+        Packet::PacketCookieReply(reply) => known(device, table, reply.receiver_idx),
+        Packet::PacketData(_) => return counters.add(Event::DropMalformed, 1),
+    };
+    let Some(peer) = peer else { return };
+    answer(device, peer, message, out);
+}
+
+fn known<'t>(device: &Device, table: &'t Table, index: u32) -> Option<&'t Arc<Peer>> {
+    let peer = table.peer_of_index(index);
+    if peer.is_none() {
+        device.counters.add(Event::DropUnknownIndex, 1);
+    }
+    peer
+}
+
+/// Gives a message to its peer's state machine.
+fn answer(device: &Device, peer: &Arc<Peer>, message: &Message, out: &mut SendBatch) {
+    let mut buffer = [0; message::INITIATION_LEN];
+    let mut crypto = peer.lock();
+    let kind = message.bytes[0];
+    if kind == message::RESPONSE {
+        crypto.handshakes.responses_received += 1;
+    }
+    let Some(tunn) = crypto.tunn.as_mut() else { return };
+    let reply = match tunn.decapsulate(Some(message.from.ip()), message.bytes(), &mut buffer) {
+        TunnResult::WriteToNetwork(reply) => Some(reply.len()),
+        TunnResult::Done => None,
+        TunnResult::Err(error) => {
+            let event = match (kind, error) {
+                (message::INITIATION, WireGuardError::WrongTai64nTimestamp) => {
+                    crypto.handshakes.initiations_stale += 1;
+                    Event::DropHandshake
+                }
+                (message::RESPONSE, WireGuardError::InvalidAeadTag) => {
+                    crypto.handshakes.responses_rejected += 1;
+                    Event::DropHandshakeAead
+                }
+                (_, WireGuardError::InvalidAeadTag) => Event::DropHandshakeAead,
+                _ => Event::DropHandshake,
+            };
+            device.counters.add(event, 1);
+            return;
+        }
+        TunnResult::WriteToTunnelV4(..) | TunnResult::WriteToTunnelV6(..) => return,
+    };
+    peer.received(message.len);
+    match kind {
+        message::INITIATION => crypto.handshakes.initiations_received += 1,
+        message::COOKIE => crypto.handshakes.cookies_received += 1,
+        _ => crypto.handshake_completed(),
+    }
+    if kind != message::COOKIE && crypto.endpoint != Some(message.from) {
+        device.counters.add(Event::Roamed, usize::from(crypto.endpoint.is_some()));
+        crypto.endpoint = Some(message.from);
+    }
+    if let Some(len) = reply {
+        crypto.note_sent(&buffer[..len]);
+        crypto.last_sent = Some(Instant::now());
+        peer.sent(len);
+        send(device, out, Some(peer), message.from, &buffer[..len]);
+    }
+    if !crypto.staged.is_empty() && crypto.has_session() {
+        send_staged(device, peer, &mut crypto, out);
+    }
+}
+
+fn send(device: &Device, out: &mut SendBatch, peer: Option<&Arc<Peer>>, to: SocketAddr, bytes: &[u8]) {
+    if out.space(bytes.len()).is_none() {
+        out.flush(device);
+    }
+    if let Some(space) = out.space(bytes.len()) {
+        space.copy_from_slice(bytes);
+        out.commit(peer, to, bytes.len(), false);
+    }
+}

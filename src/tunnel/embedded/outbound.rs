@@ -1,0 +1,212 @@
+//! From the TUN device to the outer socket. Thread `wg-outbound`.
+//!
+//! ```text
+//! read a batch -> route each packet -> lock its peer -> split -> encrypt, right behind the last datagram -> send
+//! ```
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use boringtun::noise::TunnResult;
+
+use super::batch::SendBatch;
+use super::counters::Event;
+use super::device::{Device, Table};
+use super::io::TunBatch;
+use super::peer::{Crypto, Peer, message};
+use crate::packet::ip;
+use crate::packet::split::Split;
+use crate::packet::vnet::{VNET_HDR_LEN, VnetHeader};
+
+/// A device that fails to be read is tried again after this.
+const RETRY: Duration = Duration::from_millis(10);
+
+pub(super) fn run(device: &Device) -> io::Result<()> {
+    let mut outbound = Outbound {
+        device,
+        batch: TunBatch::default(),
+        out: SendBatch::new()?,
+        table: (0, device.table()),
+        last_route: None,
+    };
+    loop {
+        if device.stopping() {
+            return Ok(());
+        }
+        match device.tun.read(&mut outbound.batch) {
+            Ok(()) => {
+                outbound.process();
+                if !outbound.batch.drained() {
+                    outbound.out.flush_full(device);
+                    continue;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // The device was removed under this engine's feet.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV)) => return Err(error),
+            Err(_) => device.wakes.outbound.wait(None, false, Some(RETRY))?,
+        }
+        outbound.out.flush(device);
+        device.wakes.outbound.wait(Some(device.tun.readiness()), false, None)?;
+    }
+}
+
+struct Outbound<'a> {
+    device: &'a Device,
+    batch: TunBatch,
+    out: SendBatch,
+    table: (u64, Arc<Table>),
+    last_route: Option<(IpAddr, Option<u32>)>,
+}
+
+impl Outbound<'_> {
+    fn process(&mut self) {
+        let generation = self.table.0;
+        self.device.refresh(&mut self.table);
+        if generation != self.table.0 {
+            self.last_route = None;
+        }
+        self.device.counters.add(Event::TunReads, self.batch.len());
+        let header_len = if self.device.tun.vnet_hdr() { VNET_HDR_LEN } else { 0 };
+        let table = Arc::clone(&self.table.1);
+        let mut index = 0;
+        while index < self.batch.len() {
+            let Some(destination) = self.batch.packet(index).get(header_len..).and_then(ip::destination) else {
+                self.device.counters.add(Event::DropNotIp, 1);
+                index += 1;
+                continue;
+            };
+            let Some(peer) = self.route(destination).and_then(|slot| table.peer(slot)) else {
+                self.device.counters.add(Event::DropNoRoute, 1);
+                index += 1;
+                continue;
+            };
+            // One lock for the packets in a row that go to this peer.
+            let mut crypto = peer.lock();
+            let ready = crypto.has_session() && crypto.endpoint.is_some();
+            loop {
+                if ready {
+                    self.encrypt(peer, &mut crypto, index, header_len);
+                } else {
+                    self.stage(peer, &mut crypto, index, header_len);
+                }
+                index += 1;
+                let next = (index < self.batch.len())
+                    .then(|| self.batch.packet(index).get(header_len..).and_then(ip::destination))
+                    .flatten();
+                if next.and_then(|next| self.route(next)) != Some(peer.slot) {
+                    break;
+                }
+            }
+            if ready {
+                crypto.last_sent = Some(Instant::now());
+            }
+        }
+    }
+
+    fn route(&mut self, destination: IpAddr) -> Option<u32> {
+        match self.last_route {
+            Some((last, slot)) if last == destination => slot,
+            _ => {
+                let slot = self.table.1.routes.lookup(destination);
+                self.last_route = Some((destination, slot));
+                slot
+            }
+        }
+    }
+
+    /// Splits and encrypts one read.
+    fn encrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
+        let Self { device, batch, out, .. } = self;
+        let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return };
+        let gso = device.socket().is_some_and(|socket| socket.granted().gso);
+        let (mut packets, mut bytes) = (0, 0);
+        let good = for_each_packet(batch.packet(index), header_len, |packet| {
+            let room = packet.len() + message::DATA_OVERHEAD;
+            if out.space(room).is_none() {
+                out.flush(device);
+            }
+            let Some(space) = out.space(room) else { return };
+            if let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(packet, space) {
+                let len = datagram.len();
+                out.commit(Some(peer), endpoint, len, gso);
+                packets += 1;
+                bytes += len;
+            }
+        });
+        if !good {
+            device.counters.add(Event::DropNotIp, 1);
+        }
+        device.counters.add(Event::TunReadPackets, packets);
+        peer.sent(bytes);
+    }
+
+    /// Keeps one read's packets until there is a session, and asks for one.
+    fn stage(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
+        let Self { device, batch, out, .. } = self;
+        let Some(endpoint) = crypto.endpoint else {
+            device.counters.add(Event::DropNoEndpoint, 1);
+            return;
+        };
+        let (mut packets, mut dropped) = (0, 0);
+        let good = for_each_packet(batch.packet(index), header_len, |packet| {
+            packets += 1;
+            if !crypto.staged.push(packet, &device.staged_bytes) {
+                dropped += 1;
+            }
+        });
+        if !good {
+            device.counters.add(Event::DropNotIp, 1);
+        }
+        device.counters.add(Event::TunReadPackets, packets);
+        device.counters.add(Event::DropStaged, dropped);
+        if out.space(message::INITIATION_LEN).is_none() {
+            out.flush(device);
+        }
+        if let Some(space) = out.space(message::INITIATION_LEN)
+            && let Some(len) = crypto.initiate(space)
+        {
+            crypto.last_sent = Some(Instant::now());
+            out.commit(Some(peer), endpoint, len, false);
+            peer.sent(len);
+        }
+    }
+}
+
+/// Calls `each` with every packet of one read; `false` if the read was damaged.
+fn for_each_packet(read: &mut [u8], header_len: usize, mut each: impl FnMut(&mut [u8])) -> bool {
+    let (header, packet) = read.split_at_mut(header_len);
+    let header = match header {
+        [] => VnetHeader::COMPLETE,
+        header => match VnetHeader::decode(header) {
+            Ok(header) => header,
+            Err(_) => return false,
+        },
+    };
+    let Ok(mut split) = Split::new(header, packet) else { return false };
+    while let Some(packet) = split.next_packet() {
+        each(packet);
+    }
+    true
+}
+
+/// Sends what waited for a session. The caller holds the peer's lock and found that there is one.
+pub(super) fn send_staged(device: &Device, peer: &Arc<Peer>, crypto: &mut Crypto, out: &mut SendBatch) {
+    let gso = device.socket().is_some_and(|socket| socket.granted().gso);
+    while let Some(packet) = crypto.staged.pop(&device.staged_bytes) {
+        let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return };
+        let room = packet.len() + message::DATA_OVERHEAD;
+        if out.space(room).is_none() {
+            out.flush(device);
+        }
+        let Some(space) = out.space(room) else { return };
+        if let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(&packet, space) {
+            let len = datagram.len();
+            out.commit(Some(peer), endpoint, len, gso);
+            peer.sent(len);
+        }
+    }
+    crypto.last_sent = Some(Instant::now());
+}
