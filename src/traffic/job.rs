@@ -145,35 +145,52 @@ impl Job {
                 Some(_) => {}
             }
         }
-        let datagrams = self.probe.iter().map(|probe| ("a probe", probe.payload));
-        let (counts, datagrams): (Vec<(&str, u64)>, Vec<(&str, Bytes)>) = match &self.kind {
-            JobKind::TcpStream { streams, .. } => (vec![("streams", u64::from(*streams))], datagrams.collect()),
-            JobKind::UdpStream { payload, flows, rate, .. } => (
-                vec![("flows", u64::from(*flows)), ("a rate in bit/s", rate.map_or(1, BitRate::bits_per_second))],
-                datagrams.chain([("a datagram", *payload)]).collect(),
-            ),
-            JobKind::UdpRr { request, response } => (vec![], vec![("a request", *request), ("a response", *response)]),
+        if let Some(probe) = self.probe {
+            not_zero("probes per second", probe.rate.per_second())?;
+            datagram("a probe", probe.payload)?;
+        }
+        match &self.kind {
+            JobKind::TcpStream { streams, .. } => not_zero("streams", u64::from(*streams)),
+            JobKind::UdpStream { payload, flows, rate, .. } => {
+                not_zero("flows", u64::from(*flows))?;
+                not_zero("a rate", rate.map_or(1, BitRate::bits_per_second))?;
+                datagram("a datagram", *payload)
+            }
+            JobKind::UdpRr { request, response } => {
+                datagram("a request", *request)?;
+                datagram("a response", *response)
+            }
             JobKind::TcpRr { request, response } | JobKind::TcpCrr { request, response } => {
-                (vec![("the request's bytes", request.get()), ("the response's bytes", response.get())], vec![])
+                not_zero("the request's bytes", request.get())?;
+                not_zero("the response's bytes", response.get())
             }
             JobKind::Ping { rate, payload } => {
-                if !(16..=65_000).contains(&payload.get()) {
-                    return bad(format!("a ping carries 16 to 65000 bytes, not {}", payload.get()));
-                }
-                (vec![("pings per second", rate.per_second())], vec![])
+                not_zero("pings per second", rate.per_second())?;
+                carries("a ping", *payload, PING_PAYLOAD)
             }
-        };
-        if let Some((what, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return bad(format!("{what} must not be zero"));
-        }
-        if self.probe.is_some_and(|probe| probe.rate.per_second() == 0) {
-            return bad("probes per second must not be zero".to_owned());
-        }
-        match datagrams.iter().find(|(_, size)| !(DATAGRAM_HEADER..=65_000).contains(&size.get())) {
-            Some((what, size)) => bad(format!("{what} carries {DATAGRAM_HEADER} to 65000 bytes, not {}", size.get())),
-            None => Ok(()),
         }
     }
+}
+
+/// The job and the number of a ping.
+const PING_PAYLOAD: u64 = 16;
+/// More does not fit into a datagram with any family's headers.
+const LARGEST_PAYLOAD: u64 = 65_000;
+
+fn not_zero(what: &str, count: u64) -> Result<(), TrafficError> {
+    if count > 0 { Ok(()) } else { Err(TrafficError::BadJob { reason: format!("{what} must not be zero") }) }
+}
+
+fn datagram(what: &str, payload: Bytes) -> Result<(), TrafficError> {
+    carries(what, payload, DATAGRAM_HEADER)
+}
+
+fn carries(what: &str, payload: Bytes, least: u64) -> Result<(), TrafficError> {
+    if (least..=LARGEST_PAYLOAD).contains(&payload.get()) {
+        return Ok(());
+    }
+    let reason = format!("{what} carries {least} to {LARGEST_PAYLOAD} bytes, not {}", payload.get());
+    Err(TrafficError::BadJob { reason })
 }
 
 impl JobKind {

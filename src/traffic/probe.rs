@@ -27,12 +27,6 @@ pub(super) enum Opened {
     Answers(Worker<()>),
 }
 
-/// What a probe saw.
-pub(super) enum Seen {
-    Nothing,
-    RoundTrips(RoundTrips),
-}
-
 /// Opens the job's probe. A server's port is added to `ports`: it is the last one.
 pub(super) fn open(job: &Job, control: &Arc<Control>, ports: &mut Vec<u16>) -> Result<Opened, TrafficError> {
     let Some(spec) = job.probe else { return Ok(Opened::None) };
@@ -57,26 +51,25 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, ports: &mut Vec<u16>) -> R
 }
 
 impl Opened {
-    pub(super) fn join(self) -> Result<Seen, TrafficError> {
+    /// Waits for its end; a server's probe has nothing to tell.
+    pub(super) fn join(self) -> Result<Option<RoundTrips>, TrafficError> {
         match self {
-            Self::None => Ok(Seen::Nothing),
-            Self::Asks(worker) => worker.join().map(Seen::RoundTrips),
-            Self::Answers(worker) => worker.join().map(|()| Seen::Nothing),
+            Self::None => Ok(None),
+            Self::Asks(worker) => worker.join().map(Some),
+            Self::Answers(worker) => worker.join().map(|()| None),
         }
     }
 }
 
-impl Seen {
-    /// Adds what the probe saw to its stream's outcome.
-    pub(super) fn beside(self, mut outcome: Outcome) -> Outcome {
-        if let Self::RoundTrips(seen) = self {
-            if seen.latency.histogram.count() == 0 {
-                outcome.cautions.push(Caution::ProbesUnanswered);
-            }
-            outcome.probe = Some(Probe { sent: seen.sent, latency: seen.latency, lateness: seen.lateness });
+/// Adds what a probe saw to its stream's outcome.
+pub(super) fn beside(seen: Option<RoundTrips>, mut outcome: Outcome) -> Outcome {
+    if let Some(seen) = seen {
+        if seen.latency.histogram.count() == 0 {
+            outcome.cautions.push(Caution::ProbesUnanswered);
         }
-        outcome
+        outcome.probe = Some(Probe { sent: seen.sent, latency: seen.latency, lateness: seen.lateness });
     }
+    outcome
 }
 
 struct ProbeSocket<'a> {

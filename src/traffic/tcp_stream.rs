@@ -58,8 +58,8 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, streams: u16, buffers: Buf
     let finish = Box::new(move |control: &Control| {
         let streams = join_all(workers);
         control.finish();
-        let (streams, probe) = both(streams, probe.join())?;
-        Ok(probe.beside(outcome(&job, control, streams)?))
+        let (streams, seen) = both(streams, probe.join())?;
+        Ok(probe::beside(seen, outcome(&job, control, streams)?))
     });
     Ok(Opened { ports, finish })
 }

@@ -1,6 +1,7 @@
 //! Both ends of jobs over loopback. No figure is asserted but in generous bounds.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -165,7 +166,7 @@ fn udp_requests_are_answered_and_strangers_are_not() {
     let kind = JobKind::UdpRr { request: Bytes::new(64), response: Bytes::new(512) };
     let job = server(kind, Direction::Forward);
     let server = prepare(&job).unwrap();
-    let stranger = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    let stranger = UdpSocket::bind((V4, 0)).unwrap();
     stranger.send_to(&[0; 64], (V4, server.ports()[0])).unwrap();
     let client = prepare(&client(&job, server.ports())).unwrap();
     let (client, server) = (client.start(), server.start());
@@ -177,8 +178,8 @@ fn udp_requests_are_answered_and_strangers_are_not() {
 
 /// Passes datagrams on, but for every `lose`-th request.
 fn lossy_relay(server_port: u16, lose: usize) -> u16 {
-    let inside = std::net::UdpSocket::bind((V4, 0)).unwrap();
-    let outside = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    let inside = UdpSocket::bind((V4, 0)).unwrap();
+    let outside = UdpSocket::bind((V4, 0)).unwrap();
     outside.connect((V4, server_port)).unwrap();
     let port = inside.local_addr().unwrap().port();
     let (back_in, back_out) = (inside.try_clone().unwrap(), outside.try_clone().unwrap());
@@ -275,7 +276,7 @@ fn pings_are_answered_by_the_kernel_where_this_process_may_send_them() {
 
 #[test]
 fn silence_is_an_error_that_names_what_did_not_come() {
-    let silent = std::net::UdpSocket::bind((V4, 0)).unwrap();
+    let silent = UdpSocket::bind((V4, 0)).unwrap();
     let port = silent.local_addr().unwrap().port();
     let udp_rr = JobKind::UdpRr { request: Bytes::new(64), response: Bytes::new(64) };
     for (kind, direction, what) in [
@@ -317,9 +318,10 @@ fn a_client_that_dies_is_an_error_at_once() {
         drop(client);
         let ended = server.wait();
         assert!(begin.elapsed() < Duration::from_secs(3));
-        match job.kind {
-            JobKind::TcpRr { .. } => assert!(ended.unwrap().counts.transactions.unwrap() > 0),
-            _ => assert!(matches!(ended.unwrap_err(), TrafficError::EndedEarly { .. })),
+        if matches!(job.kind, JobKind::TcpRr { .. }) {
+            assert!(ended.unwrap().counts.transactions.unwrap() > 0);
+        } else {
+            assert!(matches!(ended.unwrap_err(), TrafficError::EndedEarly { .. }));
         }
     }
 }
@@ -355,8 +357,8 @@ fn a_job_that_nobody_starts_ends_by_its_own_deadline() {
 fn strangers_are_refused_and_counted() {
     let job = server(streams(1), Direction::Forward);
     let server = prepare(&job).unwrap();
-    let mut stranger = std::net::TcpStream::connect((V4, server.ports()[0])).unwrap();
-    std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\n").unwrap();
+    let mut stranger = TcpStream::connect((V4, server.ports()[0])).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     let client = prepare(&client(&job, server.ports())).unwrap();
     let (client, server) = (client.start(), server.start());
     client.wait().unwrap();
@@ -385,7 +387,7 @@ fn jobs_that_make_no_sense_are_refused() {
         (Job { role: Role::Client, peer: Some((V6, vec![1])), ..good.clone() }, "family"),
         (Job { kind: streams(0), ..good.clone() }, "zero"),
         (Job { kind: tcp_rr(), probe: Some(ProbeSpec::default()), ..good.clone() }, "probe"),
-        (Job { kind: JobKind::UdpRr { request: Bytes::new(1), response: Bytes::new(64) }, ..good.clone() }, "32"),
+        (Job { kind: JobKind::UdpRr { request: Bytes::new(1), response: Bytes::new(64) }, ..good }, "32"),
     ] {
         let error = prepare(&job).err().unwrap().to_string();
         assert!(error.contains(reason), "{error}");

@@ -71,7 +71,7 @@ pub(super) fn open(
     buffers: Buffers,
 ) -> Result<Opened, TrafficError> {
     let sends = job.sends();
-    let buffers = Buffers { receive: buffers.receive.or((!sends).then_some(RECEIVE_BUFFER)), ..buffers };
+    let buffers = Buffers { receive: buffers.receive.or(if sends { None } else { Some(RECEIVE_BUFFER) }), ..buffers };
     let interval_ns = rate.map(|rate| {
         let bits = payload.get() as f64 * 8.0;
         bits * f64::from(flows) * 1e9 / rate.bits_per_second() as f64
@@ -100,8 +100,8 @@ pub(super) fn open(
     let finish = Box::new(move |control: &Control| {
         let flows = join_all(workers);
         control.finish();
-        let (flows, probe) = both(flows, probe.join())?;
-        Ok(probe.beside(outcome(&job, control, flows)?))
+        let (flows, seen) = both(flows, probe.join())?;
+        Ok(probe::beside(seen, outcome(&job, control, flows)?))
     });
     Ok(Opened { ports, finish })
 }
