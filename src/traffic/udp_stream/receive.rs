@@ -32,6 +32,7 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
         measured: Measured::default(),
         drops_begin: None,
         drops_end: None,
+        heard: false,
         said_ns: 0,
         end: None,
     };
@@ -41,7 +42,7 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
             Ok(_) => receiver.take(control, &batch)?,
             Err(error) if sockets::is_tick(&error) => {}
             // A client's greeting found nobody yet; it is repeated.
-            Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) && receiver.bounds.is_none() => {
+            Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) && !receiver.heard => {
                 clock::sleep_until(clock::now_ns() + nanoseconds(GREET_EVERY)).map_err(failed("pausing"))?;
             }
             // The sender's port is closed: whatever there was has come.
@@ -147,6 +148,8 @@ struct Receiver<'a> {
     /// The socket's drops at the window's begin and end.
     drops_begin: Option<u32>,
     drops_end: Option<u32>,
+    /// Whether the sender knows this flow: something came on it.
+    heard: bool,
     /// When the other end was last spoken to.
     said_ns: u64,
     /// The sender's own count of its measured datagrams.
@@ -162,6 +165,7 @@ impl Receiver<'_> {
                 control.strangers.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
+            self.heard = true;
             match header.kind {
                 Kind::Data | Kind::Measured => {
                     let arrival = self.sequences.arrive(header.sequence);
@@ -201,10 +205,7 @@ impl Receiver<'_> {
         let now_ns = clock::now_ns();
         self.bounds = self.bounds.or_else(|| control.window.bounds());
         let Some(bounds) = self.bounds.filter(|bounds| now_ns >= bounds.end_ns) else {
-            if self.bounds.is_none()
-                && self.flow.job.role == Role::Client
-                && now_ns >= self.said_ns + nanoseconds(GREET_EVERY)
-            {
+            if !self.heard && self.flow.job.role == Role::Client && now_ns >= self.said_ns + nanoseconds(GREET_EVERY) {
                 say(self.flow, Kind::Hello);
                 self.said_ns = now_ns;
             }
