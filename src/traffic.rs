@@ -7,8 +7,8 @@
 //! The server's job is prepared first and tells its ports; the client's connects to them. Nothing is measured before
 //! `start`, which only opens a gate. Blocking calls throughout: an agent holds these values and owns no runtime here.
 //!
-//! Threads, by name: `tcp-tx-0`, `tcp-rx-0` (one per stream), `udp-tx-0`, `udp-rx-0` (one per flow), `tcp-rr`, `udp-rr`,
-//! `tcp-crr`, `crr-watch`, `ping`, `probe`, `probe-echo`. All belong to one [`Prepared`] or [`Running`], end by the job's
+//! Threads, by name: `tcp-tx-0`, `tcp-rx-0` (one per stream), `udp-tx-0`, `udp-rx-0` (one per flow), `tcp-rr`, `rr-guard`,
+//! `udp-rr`, `tcp-crr`, `crr-watch`, `ping`, `probe`, `probe-echo`. All belong to one [`Prepared`] or [`Running`], end by the job's
 //! own deadline, and are joined when it is dropped.
 
 mod control;

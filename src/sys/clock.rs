@@ -17,6 +17,12 @@ pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     clock_gettime(clock).ok().map(nanoseconds)
 }
 
+/// The CPU time that the calling thread has used so far.
+pub fn thread_cpu_ns() -> u64 {
+    // As in `now_ns`: there is nothing that could fail.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, nanoseconds)
+}
+
 /// Sleeps until the monotonic clock shows `at_ns`; returns at once if it is past.
 ///
 /// # Errors

@@ -80,6 +80,25 @@ impl Control {
     /// The measured part is over.
     pub(super) fn finish(&self) {
         self.finished.store(true, Ordering::Release);
+        // Taken once, so that nobody is between its look at the flag and its sleep.
+        drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+        self.opened.notify_all();
+    }
+
+    /// Sleeps until the job is finished, stopped or past its deadline, then wakes who still blocks on a socket. For jobs
+    /// whose calls have no time-outs of their own.
+    pub(super) fn guard(&self) {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.finished() && !self.stopped() {
+            let left = self.deadline_ns().saturating_sub(clock::now_ns());
+            if left == 0 {
+                break;
+            }
+            let waited = self.opened.wait_timeout(gate, Duration::from_nanos(left));
+            gate = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(gate);
+        self.wake();
     }
 
     pub(super) fn stopped(&self) -> bool {

@@ -210,6 +210,10 @@ pub struct StreamCounts {
     /// The drops of this flow's receiving socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_drops: Option<u64>,
+    /// CPU time that this stream's thread used in the window, the kernel's work on its behalf included. A thread that used
+    /// all of the window's time was what bound its stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns: Option<u64>,
 }
 
 /// Bytes over time. The last interval may be shorter than the others.

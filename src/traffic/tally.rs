@@ -2,6 +2,7 @@
 
 use super::control::Bounds;
 use super::outcome::{Gap, Series, StreamCounts};
+use crate::sys::clock;
 
 /// One stream's bytes within the window.
 pub(super) struct Tally {
@@ -12,6 +13,10 @@ pub(super) struct Tally {
     last_ns: u64,
     /// Times without a byte, from and to.
     silences: Vec<(u64, u64)>,
+    /// The CPU time of the stream's thread at the window's begin.
+    cpu_begin_ns: Option<u64>,
+    /// What it used from there to the window's end.
+    cpu_ns: Option<u64>,
 }
 
 impl Tally {
@@ -23,12 +28,23 @@ impl Tally {
             bytes: 0,
             last_ns: bounds.begin_ns,
             silences: Vec::new(),
+            cpu_begin_ns: None,
+            cpu_ns: None,
         }
     }
 
-    /// `bytes` moved just before `now_ns`. What lies outside the window is left out.
+    /// `bytes` moved just before `now_ns`, by the calling thread. What lies outside the window is left out.
     pub(super) fn add(&mut self, now_ns: u64, bytes: u64) {
         if !self.bounds.contains(now_ns) {
+            if let Some(begin_ns) = self.cpu_begin_ns.filter(|_| self.cpu_ns.is_none()) {
+                self.cpu_ns = clock::thread_cpu_ns().checked_sub(begin_ns);
+            }
+            return;
+        }
+        if self.cpu_begin_ns.is_none() {
+            self.cpu_begin_ns = Some(clock::thread_cpu_ns());
+        }
+        if bytes == 0 {
             return;
         }
         self.bytes += bytes;
@@ -47,7 +63,7 @@ impl Tally {
     pub(super) fn finish(mut self, ended_ns: u64) -> Finished {
         let end_ns = ended_ns.clamp(self.bounds.begin_ns, self.bounds.end_ns);
         self.silence_until(end_ns);
-        Finished { bytes: self.bytes, intervals: self.intervals, silences: self.silences, end_ns }
+        Finished { bytes: self.bytes, intervals: self.intervals, silences: self.silences, cpu_ns: self.cpu_ns, end_ns }
     }
 }
 
@@ -56,6 +72,8 @@ pub(super) struct Finished {
     pub(super) bytes: u64,
     intervals: Vec<u64>,
     silences: Vec<(u64, u64)>,
+    /// CPU time of its thread within the window.
+    cpu_ns: Option<u64>,
     /// Where its window ended.
     pub(super) end_ns: u64,
 }
@@ -90,7 +108,12 @@ pub(super) fn total(bounds: Bounds, streams: &[Finished]) -> Total {
         bytes: streams.iter().map(|stream| stream.bytes).sum(),
         streams: streams
             .iter()
-            .map(|stream| StreamCounts { bytes: stream.bytes, packets: None, socket_drops: None })
+            .map(|stream| StreamCounts {
+                bytes: stream.bytes,
+                packets: None,
+                socket_drops: None,
+                cpu_ns: stream.cpu_ns,
+            })
             .collect(),
         series: Series { interval_ns: Series::INTERVAL_NS, last_interval_ns, bytes },
         gaps,

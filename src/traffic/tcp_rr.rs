@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use socket2::Socket;
 
-use super::control::{Control, Worker};
+use super::control::{Control, Worker, both};
 use super::histogram::Recorder;
 use super::job::{Buffers, Job, Role};
 use super::messages::{receive, send};
@@ -36,7 +36,16 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, request: Bytes, response: 
             (Vec::new(), Worker::spawn(control, "tcp-rr", work)?)
         }
     };
-    Ok(Opened::single(ports, worker))
+    let guard = Worker::spawn(control, "rr-guard", |control| {
+        control.guard();
+        Ok(())
+    })?;
+    let finish = Box::new(move |control: &Control| {
+        let outcome = worker.join();
+        control.finish();
+        both(outcome, guard.join()).map(|(outcome, ())| outcome)
+    });
+    Ok(Opened { ports, finish })
 }
 
 /// Answers until the client closes.
@@ -49,6 +58,7 @@ fn serve(
 ) -> Result<Outcome, TrafficError> {
     sockets::verify_congestion_control(job, socket)?;
     socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
+    sockets::no_tick(socket)?;
     let (mut incoming, outgoing) = (vec![0; request], vec![0x5a; response]);
     let mut answered = 0;
     while receive(control, socket, &mut incoming)? && send(control, socket, &outgoing)? {
@@ -75,6 +85,7 @@ fn ask(
 ) -> Result<Outcome, TrafficError> {
     sockets::verify_congestion_control(job, socket)?;
     socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
+    sockets::no_tick(socket)?;
     let (outgoing, mut incoming) = (vec![0xa5; request], vec![0; response]);
     let mut latencies = Recorder::new();
     let mut transactions = 0;

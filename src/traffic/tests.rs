@@ -73,6 +73,8 @@ fn a_stream_is_measured_by_its_receiver_in_both_directions() {
         // What the window counted is no more than the kernel's TCP delivered from its begin to its end.
         let delivered = receiver.tcp.iter().map(|tcp| tcp.end.bytes_received.unwrap()).sum::<u64>();
         assert!(received <= delivered && received * 3 > delivered, "{received} of {delivered}");
+        // The window's 250 ms, and a tick of grace for the read at its end.
+        assert!(receiver.streams.iter().all(|stream| (1..400_000_000).contains(&stream.cpu_ns.unwrap())));
         assert!(sender.tcp.iter().all(|tcp| tcp.start.is_some()));
         let json = serde_json::to_string(&receiver).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), receiver);

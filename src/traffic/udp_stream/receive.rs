@@ -17,9 +17,14 @@ use super::{BATCH, END_EVERY, END_WITHIN, Flow, GREET_EVERY, Seen};
 use crate::sys::mmsg::ReceiveBatch;
 use crate::sys::{clock, socket};
 
+/// A receiver of an unpaced flow lets datagrams gather for so long: woken for every few of them, it costs the sender more
+/// than it takes (the wake-up is the sender's work), and binds the pair. A fraction of the receive buffer's room.
+const NAP_NS: u64 = 50_000;
+
 /// Receives until its window is over and the sender has told its counts.
 pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> {
     flow.socket.set_read_timeout(Some(GREET_EVERY)).map_err(failed("setting a receive time-out"))?;
+    clock::precise_timers().map_err(failed("setting the timer slack"))?;
     if flow.job.role == Role::Server {
         await_hello(control, flow)?;
     }
@@ -39,7 +44,12 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
     let mut batch = ReceiveBatch::new(BATCH, flow.payload);
     loop {
         match batch.receive(&flow.socket) {
-            Ok(_) => receiver.take(control, &batch)?,
+            Ok(count) => {
+                receiver.take(control, &batch)?;
+                if flow.interval_ns.is_none() && count < BATCH {
+                    clock::sleep_until(clock::now_ns() + NAP_NS).map_err(failed("pausing"))?;
+                }
+            }
             Err(error) if sockets::is_tick(&error) => {}
             // A client's greeting found nobody yet; it is repeated.
             Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) && !receiver.heard => {
@@ -252,7 +262,8 @@ impl Receiver<'_> {
                 duplicate_packets: Some(measured.duplicates),
                 stale_packets: Some(measured.stale),
                 socket_drops: drops_begin.zip(drops_end).map(|(begin, end)| u64::from(end.wrapping_sub(begin))),
-                jitter_ns: measured.jitter_ns.map(|jitter_ns| jitter_ns as u64),
+                // Unpaced datagrams have no times that could vary.
+                jitter_ns: measured.jitter_ns.filter(|_| flow.interval_ns.is_some()).map(|jitter_ns| jitter_ns as u64),
                 ..Counts::default()
             },
             lateness: None,

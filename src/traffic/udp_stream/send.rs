@@ -31,6 +31,7 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
     let mut tail = vec![0; flow.payload - HEADER];
     // Neither compressible nor the same on two flows: a path that compresses must not look fast.
     ChaCha8Rng::seed_from_u64(flow.job.seed ^ (u64::from(flow.index) << 48)).fill_bytes(&mut tail);
+    clock::precise_timers().map_err(failed("setting the timer slack"))?;
     let begin_ns = clock::now_ns();
     let bounds = control.window.open(begin_ns);
     let mut sender = Sender {
@@ -180,8 +181,8 @@ impl Sender<'_> {
         if in_window {
             self.offered += called_for;
             self.measured += sent;
-            self.tally.add(now_ns, sent * self.batch.size() as u64);
         }
+        self.tally.add(now_ns, sent * self.batch.size() as u64);
         Ok(())
     }
 
