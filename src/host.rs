@@ -1,5 +1,6 @@
 //! A node: what it is, its interfaces, and its settings.
 
+pub mod facts;
 pub mod interfaces;
 pub mod queues;
 pub mod settings;

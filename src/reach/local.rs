@@ -104,12 +104,14 @@ pub enum LocalError {
         status: ExitStatus,
     },
     /// The lab does not go down.
-    #[error("the lab's init (process {pid:?}) was killed {limit:?} ago and is still there")]
+    #[error("the lab was told to go {limit:?} ago, and its init (process {pid:?}) is still there; {why}")]
     Stuck {
         /// Its process id, where it is known.
         pid: Option<u32>,
         /// How long it was waited for.
         limit: Duration,
+        /// What it waits for, where that shows.
+        why: String,
     },
 }
 
@@ -217,7 +219,9 @@ impl LocalLab {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(LocalError::Stuck { pid: self.init.pid().ok().flatten(), limit: DOWN_LIMIT });
+                    let pid = self.init.pid().ok().flatten();
+                    let why = refusal::what_holds(pid);
+                    return Err(LocalError::Stuck { pid, limit: DOWN_LIMIT, why });
                 }
             }
         }

@@ -32,6 +32,14 @@ impl std::fmt::Display for ExitStatus {
 }
 
 impl ExitStatus {
+    /// As shells tell it: the status, or 128 and the signal's number.
+    pub fn shell_code(self) -> u8 {
+        match self {
+            Self::Exited(status) => status as u8,
+            Self::Signalled(signal) => (128 + signal) as u8,
+        }
+    }
+
     /// From what `wait` said; `None` while the process has not ended.
     pub fn from_wait(status: WaitStatus) -> Option<Self> {
         match status {

@@ -40,6 +40,8 @@ pub(crate) enum Ask {
     Receive(SocketAddr),
     /// Send super-packets from the one address to the other: how many, segments of each, bytes of a segment.
     SendSegmented(IpAddr, SocketAddr, u16, u16, u16),
+    /// What the node is.
+    Facts,
     /// Look at every packet from now on.
     Watch,
     /// The lengths of those seen since, Ethernet headers included, with how many there were of each.
@@ -52,7 +54,7 @@ struct Held {
     provider: Option<Provider>,
     interfaces: Option<Interfaces>,
     settings: Option<Settings>,
-    sockets: Vec<UdpSocket>,
+    receiver: Option<UdpSocket>,
     watch: Option<Socket>,
 }
 
@@ -132,7 +134,8 @@ impl Held {
                 stream.read_to_end(&mut Vec::new())?.into()
             }
             Ask::Receive(address) => {
-                self.sockets.push(UdpSocket::bind(address)?);
+                self.receiver = None;
+                self.receiver = Some(UdpSocket::bind(address)?);
                 Value::Null
             }
             Ask::SendSegmented(from, to, count, segments, size) => {
@@ -144,8 +147,9 @@ impl Held {
                 }
                 Value::Null
             }
+            Ask::Facts => serde_json::to_value(wglab::host::facts::facts())?,
             Ask::Watch => {
-                let every = Protocol::from(i32::from((nix::libc::ETH_P_ALL as u16).to_be()));
+                let every = Protocol::from(i32::from((libc::ETH_P_ALL as u16).to_be()));
                 let socket = Socket::new(Domain::PACKET, Type::RAW, Some(every))?;
                 socket.set_recv_buffer_size(4 << 20)?;
                 socket.set_nonblocking(true)?;
@@ -156,7 +160,7 @@ impl Held {
                 let socket = self.watch.take().ok_or("nothing was watched")?;
                 let mut lengths = BTreeMap::<usize, u32>::new();
                 // With MSG_TRUNC the answer is the packet's own length, however small the buffer.
-                while let Ok(length) = socket.recv_with_flags(&mut [MaybeUninit::uninit(); 1], nix::libc::MSG_TRUNC) {
+                while let Ok(length) = socket.recv_with_flags(&mut [MaybeUninit::uninit(); 1], libc::MSG_TRUNC) {
                     *lengths.entry(length).or_default() += 1;
                 }
                 serde_json::to_value(lengths)?

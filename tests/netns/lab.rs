@@ -1,16 +1,19 @@
 //! A lab comes up, holds together, and goes down without a trace.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use nix::sys::signal::Signal;
-use wglab::reach::local::{AgentSpec, LabSpec, LocalError, LocalLab, raise};
+use wglab::host::facts::Facts;
+use wglab::reach::local::{AgentSpec, LabSpec, LocalAgent, LocalError, LocalLab, Privilege, raise};
+use wglab::sys::namespaces;
 use wglab::sys::pidfd::{ExitStatus, PidFd};
 
 use crate::agent::{Ask, ask};
-use crate::left_over::{Holdings, adopt_orphans};
+use crate::left_over::{Holdings, adopt_orphans, reap_orphan};
 
 pub(crate) const TESTS: &[super::Test] = &[
     ("a_lab_goes_up_and_down_a_hundred_times", a_hundred_labs),
@@ -20,7 +23,11 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("an_agent_that_cannot_start_says_why", no_such_command),
     ("two_agents_of_one_name_are_refused", same_name),
     ("nothing_is_left_after_a_kill", nothing_left),
-    ("an_ordinary_user_has_labs_too", ordinary_user),
+    ("a_lab_that_does_not_go_names_what_holds_it", held_up),
+    ("a_command_runs_inside_a_node", command_inside),
+    ("signals_reach_a_command_inside", signals_inside),
+    ("a_node_has_facts", node_facts),
+    ("an_ordinary_user_with_nothing_on_the_path_has_all_this_too", ordinary_user),
 ];
 
 pub(crate) fn spec(names: &[&str]) -> LabSpec {
@@ -167,9 +174,121 @@ fn nothing_left() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The hidden command of [`enter`].
+pub(crate) const ENTER_COMMAND: &str = "enter-a-node";
+
+/// Runs a command in the namespaces of a process: its id, then the command.
+pub(crate) fn enter() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(2);
+    let pid = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()).unwrap_or_default();
+    let command: Vec<OsString> = arguments.collect();
+    match namespaces::enter(pid).and_then(|()| namespaces::run_command(&command)) {
+        Ok(status) => ExitCode::from(status.shell_code()),
+        Err(error) => {
+            println!("{error}");
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn inside(agent: &LocalAgent, command: &[&str]) -> Result<Command, Failed> {
+    let mut enter = Command::new(std::env::current_exe()?);
+    enter.arg(ENTER_COMMAND).arg(agent.pid.ok_or("the process id is known")?.to_string()).args(command);
+    Ok(enter)
+}
+
+fn command_inside() -> Result<(), Failed> {
+    let lab = raise(&spec(&["a1", "b1"]))?;
+    ask(&lab.agents[0], &Ask::Write("/run/mark".to_owned(), "a1".to_owned()))?;
+    let output = inside(&lab.agents[0], &["/bin/cat", "/run/mark", "/proc/1/comm"])?.output()?;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a1wglab-init\n", "{output:?}");
+    let network = inside(&lab.agents[1], &["/bin/readlink", "/proc/self/ns/net"])?.output()?;
+    let theirs = std::fs::read_link(format!("/proc/{}/ns/net", lab.agents[1].pid.unwrap_or_default()))?;
+    assert_eq!(String::from_utf8_lossy(&network.stdout).trim(), theirs.to_string_lossy());
+
+    let status = inside(&lab.agents[0], &["/bin/sh", "-c", "exit 7"])?.status()?;
+    assert_eq!(status.code(), Some(7));
+    let output = inside(&lab.agents[0], &["/no/such/command"])?.output()?;
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/no/such/command"), "{output:?}");
+
+    let gone = inside(&lab.agents[0], &["/bin/true"])?;
+    lab.down()?;
+    let output = { gone }.output()?;
+    assert!(String::from_utf8_lossy(&output.stdout).contains("is down"), "{output:?}");
+    Ok(())
+}
+
+fn signals_inside() -> Result<(), Failed> {
+    adopt_orphans()?;
+    let before = Holdings::now();
+    let lab = raise(&spec(&["a1"]))?;
+    let script = "trap 'echo got it; exit 3' TERM; echo ready; while :; do /bin/sleep 0.01; done";
+    let start = |command: &[&str]| -> Result<_, Failed> {
+        let mut child = inside(&lab.agents[0], command)?.stdout(Stdio::piped()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("piped")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        assert_eq!(line, "ready\n");
+        Ok((child, output))
+    };
+    let (mut child, mut output) = start(&["/bin/sh", "-c", script])?;
+    PidFd::open(child.id())?.signal(Signal::SIGTERM)?;
+    let mut rest = String::new();
+    output.read_to_string(&mut rest)?;
+    assert_eq!(rest, "got it\n");
+    assert_eq!(child.wait()?.code(), Some(3));
+
+    // A command that a signal ends says so as a shell would.
+    let (mut child, _output) = start(&["/bin/sh", "-c", "echo ready; kill -KILL $$"])?;
+    assert_eq!(child.wait()?.code(), Some(128 + 9));
+
+    // Whoever is killed leaves nothing running, in a lab that goes on. A PID namespace ends when its last process is
+    // reaped (pid_namespaces(7)), and this one has lost its parent.
+    let (mut child, mut output) = start(&["/bin/sh", "-c", "echo ready; exec /bin/sleep 60"])?;
+    child.kill()?;
+    child.wait()?;
+    output.read_to_string(&mut rest)?;
+    reap_orphan();
+    lab.down()?;
+    before.restored()
+}
+
+fn held_up() -> Result<(), Failed> {
+    adopt_orphans()?;
+    let lab = raise(&spec(&["a1"]))?;
+    // The parent of the command is a process that is stopped, and reaps nothing.
+    let mut enter = inside(&lab.agents[0], &["/bin/sh", "-c", "echo $$; exec /bin/sleep 60"])?;
+    let mut child = enter.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("piped")?).read_line(&mut line)?;
+    let handle = PidFd::open(child.id())?;
+    handle.signal(Signal::SIGSTOP)?;
+    let error = lab.down().err().ok_or("it cannot go")?.to_string();
+    handle.signal(Signal::SIGKILL)?;
+    child.wait()?;
+    reap_orphan();
+    assert!(error.contains(&format!("process {}", child.id())), "{error}");
+    Ok(())
+}
+
+fn node_facts() -> Result<(), Failed> {
+    let lab = raise(&spec(&["a1"]))?;
+    let facts: Facts = serde_json::from_value(ask(&lab.agents[0], &Ask::Facts)?)?;
+    assert!(facts.root, "root in the lab");
+    assert_eq!(facts.user_namespace, lab.privilege == Privilege::UserNamespace);
+    // They are the machine's (design 5).
+    for name in ["net.core.netdev_max_backlog", "net.core.default_qdisc", "net.core.rps_sock_flow_entries"] {
+        assert!(facts.missing_settings.contains(&name.to_owned()), "{facts:?}");
+    }
+    let opens = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok();
+    assert_eq!(facts.tun.refusal().is_none(), opens, "{facts:?}");
+    Ok(lab.down()?)
+}
+
 /// The user that owns nothing (`nobody`).
 const NOBODY: u32 = 65_534;
 
+/// All other tests once more, by this program, as such a user, with an empty `PATH`.
 fn ordinary_user() -> Result<(), Failed> {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
@@ -181,15 +300,13 @@ fn ordinary_user() -> Result<(), Failed> {
     std::fs::copy(std::env::current_exe()?, &program)?;
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
     let mut command = Command::new(&program);
-    command.arg(HOLD_COMMAND).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args(["--skip", "ordinary_user", "--skip", "may_be_any_command"]);
+    command.current_dir("/").env("PATH", "").env("WGLAB_REQUIRE_NETNS", "1");
     if nix::unistd::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let mut conductor = command.spawn()?;
-    let mut line = String::new();
-    BufReader::new(conductor.stdout.take().ok_or("piped")?).read_line(&mut line)?;
-    assert!(line.trim_end().ends_with("UserNamespace []"), "{line}");
-    conductor.stdin.take().ok_or("piped")?.flush()?;
-    assert!(conductor.wait()?.success());
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("17 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
     before.restored()
 }

@@ -13,6 +13,17 @@ pub(crate) fn adopt_orphans() -> Result<(), Failed> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
+/// Reaps the next orphan that ends, if one does within a second.
+pub(crate) fn reap_orphan() {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < deadline {
+        if waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A variable in the environment of this program and all that it starts: other programs' processes and namespaces come
 /// and go meanwhile, and are none of its business.
 pub(crate) const MARK: &str = "WGLAB_NETNS_TESTS";

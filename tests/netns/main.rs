@@ -41,6 +41,9 @@ fn main() -> ExitCode {
     if command == lab::HOLD_COMMAND {
         return lab::hold();
     }
+    if command == lab::ENTER_COMMAND {
+        return lab::enter();
+    }
     if std::env::var_os(left_over::MARK).is_none() {
         let this = std::env::current_exe().unwrap();
         let error = Command::new(this).args(std::env::args_os().skip(1)).env(left_over::MARK, "1").exec();

@@ -210,14 +210,16 @@ fn delivery() -> Result<(), Failed> {
 fn quick_switch() -> Result<(), Failed> {
     let mut world = World::new()?;
     world.up()?;
-    let mut slowest = 0;
-    for round in 0..20 {
+    let mut micros = Vec::new();
+    for round in 0..21 {
         let delivery = if round % 2 == 0 { Delivery::Unmerged } else { Delivery::MergedTcp };
-        slowest = slowest.max(world.deliver(delivery)?);
+        micros.push(world.deliver(delivery)?);
     }
-    eprintln!("slowest switch of 6 ports: {slowest} us");
-    // A visit has 0.1 s for its switch, all of it.
-    assert!(slowest < 30_000, "{slowest} us");
+    micros.sort_unstable();
+    let median = micros[10];
+    eprintln!("switch of 6 ports: median {median} us, slowest {} us", micros[20]);
+    // A visit has 0.1 s for its switch, all of it. The median: this may be a busy machine.
+    assert!(median < 20_000, "{micros:?}");
     Ok(world.lab.down()?)
 }
 

@@ -91,6 +91,30 @@ pub(super) fn agent_remedy(errno: i32, now: &Circumstances) -> Option<String> {
     }
 }
 
+/// Why a PID namespace does not end whose init was killed: the kernel waits until every process in it is reaped
+/// (pid_namespaces(7)), and one that was started from outside has a parent outside.
+pub(super) fn what_holds(init: Option<u32>) -> String {
+    let unknown = "a process of it is stuck in the kernel".to_owned();
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid"));
+    let Some(lab) = init.and_then(|init| namespace(&init.to_string()).ok()) else { return unknown };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let holds = processes.filter_map(|name| {
+        let pid = name.to_str().filter(|name| init.is_some_and(|init| *name != init.to_string()))?;
+        if namespace(pid).ok()? != lab {
+            return None;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_owned();
+        let name = fs::read_to_string(format!("/proc/{parent}/comm")).unwrap_or_default();
+        Some(format!(
+            "process {pid} has ended, and its parent, process {parent} ({}), does not take note of it",
+            name.trim()
+        ))
+    });
+    let holds: Vec<String> = holds.collect();
+    if holds.is_empty() { unknown } else { holds.join("; ") }
+}
+
 fn limit_remedy(now: &Circumstances) -> String {
     match now.limit() {
         Some((kind, limit)) => format!(

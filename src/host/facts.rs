@@ -1,0 +1,156 @@
+//! What a node is and can do, as far as it matters to a measurement. What cannot be found out is absent.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
+
+use crate::sys::sysctl;
+use crate::units::Bytes;
+
+mod cgroup;
+mod machine;
+mod tun;
+
+pub use tun::{TunAccess, TunRefusal};
+
+/// A node's facts, of the process that asks and its network namespace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The kernel's release: `6.18.44`.
+    pub kernel: String,
+    /// The instruction set: `x86_64`.
+    pub architecture: String,
+    /// The CPU's model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// CPUs that this process may run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// The CPU time that the cgroup grants, in CPUs; absent where nothing limits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<f64>,
+    /// Main memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// What the machine runs on, where it shows that it is not bare: `hypervisor: KVM`, `WSL2`, `container: docker`.
+    pub virtualisation: Vec<String>,
+    /// Whether this process is root in its user namespace.
+    pub root: bool,
+    /// Whether its user namespace is not the machine's own.
+    pub user_namespace: bool,
+    /// Whether TUN devices can be made.
+    pub tun: TunAccess,
+    /// TCP's congestion controls.
+    pub congestion_controls: CongestionControls,
+    /// The most that a socket's receive buffer may be set to (`net.core.rmem_max`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rmem_max: Option<Bytes>,
+    /// The same for send buffers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wmem_max: Option<Bytes>,
+    /// The most files that a process may have open, now and at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<OpenFiles>,
+    /// Kernel settings that people tune and that do not exist here, as in a network namespace.
+    pub missing_settings: Vec<String>,
+    /// Those that exist and cannot be changed from here.
+    pub fixed_settings: Vec<String>,
+}
+
+/// TCP's congestion controls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CongestionControls {
+    /// What a socket gets that does not ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// What the kernel has loaded.
+    pub available: Vec<String>,
+    /// What may be asked for without privilege.
+    pub allowed: Vec<String>,
+}
+
+/// Limits on open files. The soft one can be raised to the hard one by anyone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFiles {
+    /// In force.
+    pub soft: u64,
+    /// The most that it can be raised to.
+    pub hard: u64,
+}
+
+/// What the references and their readers tune.
+const TUNED: [&str; 10] = [
+    "net.core.default_qdisc",
+    "net.core.netdev_max_backlog",
+    "net.core.netdev_budget",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.core.rps_sock_flow_entries",
+    "net.core.somaxconn",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_rmem",
+    "net.netfilter.nf_conntrack_max",
+];
+
+/// Finds them out.
+pub fn facts() -> Facts {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let (kernel, architecture) = machine::kernel();
+    let words = |name: &str| {
+        sysctl::read(name).map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_or_default()
+    };
+    let bytes = |name: &str| sysctl::read(name).ok().and_then(|text| text.parse().ok()).map(Bytes::new);
+    let (missing, present): (Vec<&str>, Vec<&str>) = TUNED.into_iter().partition(|name| !setting(name).exists());
+    let fixed = present.into_iter().filter(|name| access(&setting(name), AccessFlags::W_OK).is_err());
+    Facts {
+        virtualisation: machine::virtualisation(&kernel, &cpuinfo, read),
+        kernel,
+        architecture,
+        cpu_model: machine::cpu_model(&cpuinfo),
+        cpus: std::thread::available_parallelism().ok().and_then(|cpus| u32::try_from(cpus.get()).ok()),
+        cpu_quota: cgroup::quota(
+            &read("/proc/self/cgroup").unwrap_or_default(),
+            &read("/proc/self/mountinfo").unwrap_or_default(),
+            |path| fs::read_to_string(path).ok(),
+        ),
+        memory: machine::memory(&read("/proc/meminfo").unwrap_or_default()),
+        root: nix::unistd::geteuid().is_root(),
+        user_namespace: read("/proc/self/uid_map").is_some_and(|map| !machine::is_machines_own(&map)),
+        tun: tun::probe(),
+        congestion_controls: CongestionControls {
+            default: sysctl::read("net.ipv4.tcp_congestion_control").ok(),
+            available: words("net.ipv4.tcp_available_congestion_control"),
+            allowed: words("net.ipv4.tcp_allowed_congestion_control"),
+        },
+        rmem_max: bytes("net.core.rmem_max"),
+        wmem_max: bytes("net.core.wmem_max"),
+        open_files: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, hard)| OpenFiles { soft, hard }),
+        missing_settings: missing.into_iter().map(str::to_owned).collect(),
+        fixed_settings: fixed.map(str::to_owned).collect(),
+    }
+}
+
+fn setting(name: &str) -> std::path::PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_facts() {
+        let facts = facts();
+        assert!(facts.kernel.starts_with(|first: char| first.is_ascii_digit()));
+        assert!(facts.cpus.is_some_and(|cpus| cpus > 0));
+        assert!(facts.memory.is_some_and(|memory| memory.get() > 1 << 20));
+        assert!(facts.open_files.is_some_and(|files| files.hard >= files.soft));
+        assert!(facts.congestion_controls.available.contains(&"reno".to_owned()));
+        let json = serde_json::to_string(&facts).unwrap();
+        assert_eq!(serde_json::from_str::<Facts>(&json).unwrap(), facts);
+    }
+}
