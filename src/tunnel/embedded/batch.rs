@@ -128,7 +128,7 @@ impl SendBatch {
             let first = self.transmits[at];
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
-                Some(libc::EAGAIN) if self.wait_for_room(&**socket) => continue,
+                _ if error.kind() == io::ErrorKind::WouldBlock && self.wait_for_room(&**socket) => continue,
                 Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.datagrams() > 1 => {
                     device.offload_refused(self.peers[at].as_ref(), &first, &error);
                     self.send_singly(device, &**socket, first);
