@@ -11,21 +11,28 @@ impl Sum {
     /// Adds bytes that begin at an even offset of what is summed; an odd last byte is padded with a zero.
     #[must_use]
     pub fn add(self, data: &[u8]) -> Self {
-        // Eight independent lanes of 32-bit words in 64-bit accumulators: the compiler makes vector additions of it, and
-        // no carry is lost before 2^32 words.
-        let mut lanes = [0_u64; 8];
-        let mut chunks = data.chunks_exact(32);
-        for chunk in &mut chunks {
-            for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(4)) {
-                *lane += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        // Independent lanes of 32-bit halves in 64-bit accumulators: the compiler makes vector additions of it, and no
+        // carry is lost before 2^32 words.
+        const LANES: usize = 4;
+        let (mut low, mut high) = ([0_u64; LANES], [0_u64; LANES]);
+        let (blocks, rest) = data.as_chunks::<{ LANES * 8 }>();
+        for block in blocks {
+            let (words, _) = block.as_chunks::<8>();
+            for lane in 0..LANES {
+                let word = u64::from_ne_bytes(words[lane]);
+                low[lane] += word & 0xffff_ffff;
+                high[lane] += word >> 32;
             }
         }
-        let mut sum: u64 = lanes.iter().sum();
-        let mut pairs = chunks.remainder().chunks_exact(2);
-        for pair in &mut pairs {
-            sum += u64::from(u16::from_ne_bytes([pair[0], pair[1]]));
+        let mut sum = 0;
+        for lane in 0..LANES {
+            sum += low[lane] + high[lane];
         }
-        if let [last] = pairs.remainder() {
+        let (pairs, odd) = rest.as_chunks::<2>();
+        for pair in pairs {
+            sum += u64::from(u16::from_ne_bytes(*pair));
+        }
+        if let [last] = odd {
             sum += u64::from(u16::from_ne_bytes([*last, 0]));
         }
         // Each call adds less than 2^48 for any packet; a thousand calls do not overflow.
