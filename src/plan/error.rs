@@ -149,7 +149,7 @@ pub enum PlanError {
     },
     /// A run that would not end.
     #[error(
-        "this is {visits} visits, and {most} is the most that one record holds; take fewer rounds, or narrow with `--only`"
+        "this is up to {visits} visits, and {most} is the most that one record holds; take fewer rounds, or narrow with `--only`"
     )]
     TooMany {
         /// The visits.

@@ -7,8 +7,11 @@ use super::error::PlanError;
 use super::select::Selection;
 use super::{Arrangement, EnginePlan, Pair, Plan, SettingsPlan, StackPlan, TestPlan, TunnelPlan, UnderlayPlan};
 use crate::cell::{Factor, TestKind, ends};
-use crate::topology::{EngineSpec, Profile, Topology};
-use crate::units::{Family, Span};
+use crate::topology::{EngineSpec, Profile, Rate, Topology};
+use crate::units::{Bytes, Family, Span};
+
+/// The most visits of one record: at a kilobyte or two a run, readers hold it in memory.
+const MOST_VISITS: u64 = 1_000_000;
 
 /// Everything of a plan but places and order.
 #[derive(Debug)]
@@ -94,6 +97,7 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         arrangements: Vec::new(),
         tests: tests(topology, selection)?,
     };
+    check_size(selection)?;
     let by_name: BTreeMap<&str, _> = topology.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
     for pair in &selection.pairs {
         for underlay in &selection.underlays {
@@ -121,6 +125,20 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
     let several = |factor: &Factor| schedule.levels.get(factor).is_some_and(|levels| levels.len() > 1);
     schedule.compare = selection.compare.filter(several);
     Ok(schedule)
+}
+
+/// Refuses what would take a record's limit, before it is multiplied out.
+fn check_size(selection: &Selection<'_>) -> Result<(), PlanError> {
+    let sizes = [
+        selection.pairs.len(),
+        selection.underlays.len(),
+        selection.engine_levels.len(),
+        selection.stack_levels.len(),
+        selection.settings.len(),
+        selection.rounds as usize,
+    ];
+    let visits = sizes.iter().fold(1_u64, |product, size| product.saturating_mul(*size as u64));
+    if visits > MOST_VISITS { Err(PlanError::TooMany { visits, most: MOST_VISITS }) } else { Ok(()) }
 }
 
 fn arrange(pair: &Pair, underlay: &str, selection: &Selection<'_>, into: &mut Vec<Arrangement>) {
@@ -225,7 +243,7 @@ fn levels(schedule: &Schedule, selection: &Selection<'_>) -> BTreeMap<Factor, Ve
     }
     for (factor, named) in &mut levels {
         if let Some(wanted) = selection.only.get(factor) {
-            named.sort_by_key(|level| wanted.iter().position(|wanted| wanted == level));
+            named.sort_by_key(|level| wanted.iter().position(|wanted| spelled(*factor, wanted) == *level));
         }
     }
     levels
@@ -284,11 +302,29 @@ fn narrow(
         let known = factors.into_iter().map(|factor| factor.to_string()).collect();
         return Err(PlanError::FactorUnused { factor, known });
     }
-    if let Some(level) = wanted.iter().find(|level| !known.iter().any(|name| name == *level)) {
-        return Err(PlanError::UnknownLevel { factor, level: (*level).to_owned(), known });
+    let levels: Vec<String> = wanted.iter().map(|level| spelled(factor, level)).collect();
+    if let Some(place) = levels.iter().position(|level| !known.contains(level)) {
+        return Err(PlanError::UnknownLevel { factor, level: wanted[place].to_owned(), known });
     }
-    tests.retain(|test| test.cell().get(factor).is_none_or(|level| wanted.contains(&level)));
+    tests.retain(|test| test.cell().get(factor).is_none_or(|level| levels.iter().any(|wanted| wanted == level)));
     Ok(())
+}
+
+/// A level as cells spell it: `1000Mbit/s` is `1Gbit/s`, `1.3kB` is `1300B`.
+fn spelled(factor: Factor, level: &str) -> String {
+    match factor {
+        Factor::Rate => level.parse().map_or_else(|_| level.to_owned(), |rate: Rate| rate.to_string()),
+        Factor::Payload => level.parse().map_or_else(|_| level.to_owned(), |bytes: Bytes| format!("{}B", bytes.get())),
+        Factor::Pair
+        | Factor::Underlay
+        | Factor::Engine
+        | Factor::Stack
+        | Factor::Settings
+        | Factor::Direction
+        | Factor::Test
+        | Factor::Streams
+        | Factor::CongestionControl => level.to_owned(),
+    }
 }
 
 /// One test's levels, multiplied out.
@@ -352,7 +388,7 @@ pub(super) fn check_payloads(
         })
         .filter_map(|test| test.payload)
         .max();
-    let Some(payload) = largest.map(crate::units::Bytes::get) else { return Ok(()) };
+    let Some(payload) = largest.map(Bytes::get) else { return Ok(()) };
     let inside = tunnels
         .iter()
         .map(|tunnel| (format!("in tunnel `{}` over `{}`", tunnel.engine, tunnel.underlay), tunnel.mtu, Family::Ipv4));

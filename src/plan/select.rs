@@ -1,6 +1,6 @@
 //! The levels that are measured: the topology's, narrowed and overridden as the request asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::PlanError;
 use super::request::{EngineRequest, Request};
@@ -174,6 +174,14 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
             return Err(if close { PlanError::UnknownLevel { factor, level, known } } else { error.into() });
         }
     };
+    if matches!(spec, EngineSpec::Interface(_)) && topology.is_local() && !request.name.starts_with("interface:") {
+        // No node made here has an interface of someone else's: the word must have meant something else.
+        let own = topology.engines.iter().map(|engine| engine.name.clone());
+        let built_in = ["embedded", "direct", "kernel"].map(str::to_owned);
+        let known: BTreeSet<String> = own.chain(built_in).collect();
+        let (level, known) = (request.name.clone(), known.into_iter().collect());
+        return Err(PlanError::UnknownLevel { factor: Factor::Engine, level, known });
+    }
     // A path names its engine by its last part, an interface by its name.
     let name = match &spec {
         EngineSpec::Daemon(path) => path.rsplit('/').next().unwrap_or(path),

@@ -280,7 +280,7 @@ pub struct TestPlan {
 /// All tests of one arrangement, back to back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
-    /// The round, from 1.
+    /// The round, from 0.
     pub round: u32,
     /// The index of the arrangement.
     pub arrangement: usize,
@@ -335,12 +335,14 @@ impl Plan {
         self.tunnels.iter().find(|tunnel| tunnel.engine == engine && tunnel.underlay == underlay)
     }
 
-    /// SHA-256 over the plan's canonical JSON without question and forecast, in hexadecimal: it names the experiment.
+    /// SHA-256 over the plan's canonical JSON, in hexadecimal: it names the experiment. The name of the file, its question
+    /// and the forecast are not part of it.
     pub fn hash(&self) -> String {
         let mut experiment = serde_json::json!(self);
         if let Some(fields) = experiment.as_object_mut() {
-            fields.remove("question");
-            fields.remove("forecast");
+            for described in ["name", "question", "forecast"] {
+                fields.remove(described);
+            }
         }
         let mut text = String::new();
         write_canonical(&experiment, &mut text);

@@ -17,7 +17,7 @@ use crate::units::Family;
 /// The most nodes of one topology: a full mesh of them is half a million pairs.
 const MOST_NODES: usize = 1000;
 
-const NODE_KEYS: [&str; 4] = ["reach", "address", "agent", "underlays"];
+pub(super) const NODE_KEYS: [&str; 4] = ["reach", "address", "agent", "underlays"];
 const NODES_EXAMPLE: &str = "nodes = [\"a1\", \"a2\"]";
 const NODE_EXAMPLE: &str = "[node.fra] reach = \"ssh:root@fra\"";
 const PAIRS_EXAMPLE: &str = "pairs = [\"a1>a2\"]";
@@ -305,6 +305,10 @@ pub(super) fn pairs(
         problems.push(0..0, "a topology needs pairs", help);
         return Vec::new();
     };
+    if nodes.list.is_empty() {
+        // That is noted; every name in a pair would be another problem.
+        return Vec::new();
+    }
     let pairs = if matches!(value.get_ref(), DeValue::String(text) if text == "mesh") {
         mesh(nodes, underlays)
     } else {
@@ -381,7 +385,8 @@ fn pair(
     }
     let together =
         underlays.iter().any(|underlay| client.has(&underlay.get_ref().name) && server.has(&underlay.get_ref().name));
-    if !together && !underlays.is_empty() {
+    // A name that did not resolve is noted, and may be what would join them.
+    if !together && problems.is_empty() {
         let message = format!("`{}` and `{}` have no underlay in common", client.name, server.name);
         problems.push(span, message, "give both an address on the same underlay");
         return None;

@@ -14,7 +14,7 @@ use crate::cell::{Factor, printable};
 use crate::units::Ratio;
 
 /// The keys at the top of a file.
-const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 12] = [
     "question",
     "nodes",
     "node",
@@ -28,7 +28,7 @@ const KEYS: [&str; 12] = [
     "stacks",
     "settings",
 ];
-const MORE_KEYS: [&str; 2] = ["test", "profile"];
+pub(super) const MORE_KEYS: [&str; 2] = ["test", "profile"];
 
 /// The longest file that is read: a mesh of a thousand nodes, each with a table of its own, is a tenth of it.
 const LONGEST_FILE: usize = 4 << 20;

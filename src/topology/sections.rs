@@ -21,13 +21,13 @@ const MOST_UNDERLAYS: usize = 16;
 /// The name that says bridged unless the file says otherwise.
 const PRIVATE: &str = "private";
 
-const UNDERLAY_KEYS: [&str; 6] = ["family", "mtu", "kind", "network", "budget", "nominal"];
+pub(super) const UNDERLAY_KEYS: [&str; 6] = ["family", "mtu", "kind", "network", "budget", "nominal"];
 const UNDERLAY_EXAMPLE: &str = "[underlay] private = { family = \"ipv4\", mtu = 1450 }";
-const ENGINE_KEYS: [&str; 3] = ["path", "interface", "kind"];
+pub(super) const ENGINE_KEYS: [&str; 3] = ["path", "interface", "kind"];
 const ENGINE_EXAMPLE: &str = "[engine.wireguard-go] path = \"/usr/bin/wireguard-go\"";
-const STACK_KEYS: [&str; 2] = ["delivery", "receive_queues"];
+pub(super) const STACK_KEYS: [&str; 2] = ["delivery", "receive_queues"];
 const STACK_EXAMPLE: &str = "[stack] standard = { delivery = \"merged-tcp\" }";
-const SETTINGS_KEYS: [&str; 3] = ["sysctl", "features", "rps_cpus"];
+pub(super) const SETTINGS_KEYS: [&str; 3] = ["sysctl", "features", "rps_cpus"];
 const SETTINGS_EXAMPLE: &str = "[settings.bbr] sysctl = { \"net.ipv4.tcp_congestion_control\" = \"bbr\" }";
 
 /// The engines that need no table.
@@ -54,7 +54,9 @@ impl FromStr for FamilyWord {
 /// `[underlay]`. An underlay with a problem is returned all the same, so that what refers to it is no second problem.
 pub(super) fn underlays(root: &Table<'_>, problems: &mut Problems<'_>) -> Vec<Spanned<Underlay>> {
     let tables = root.tables("underlay", UNDERLAY_EXAMPLE, problems);
-    if tables.is_empty() {
+    let nothing =
+        root.get("underlay").is_none_or(|value| matches!(value.get_ref(), DeValue::Table(table) if table.is_empty()));
+    if nothing {
         problems.push(root.key_span("underlay"), "a topology needs underlays", format!("write `{UNDERLAY_EXAMPLE}`"));
     }
     if tables.len() > MOST_UNDERLAYS {
@@ -210,8 +212,8 @@ pub(super) fn engines(root: &Table<'_>, problems: &mut Problems<'_>) -> (Vec<Eng
         Some(levels) => levels,
         None if defined.is_empty() => ["raw", "embedded"].map(|name| Spanned::new(0..0, name.to_owned())).to_vec(),
         None => {
-            let raw = Spanned::new(0..0, "raw".to_owned());
-            [raw].into_iter().chain(defined.iter().map(|(name, _)| name.clone())).collect()
+            let own = defined.iter().map(|(name, _)| name.clone()).filter(|name| name.get_ref() != "raw");
+            [Spanned::new(0..0, "raw".to_owned())].into_iter().chain(own).collect()
         }
     };
     let mut engines: Vec<Engine> = Vec::new();

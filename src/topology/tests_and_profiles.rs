@@ -29,7 +29,7 @@ const DEFAULT_PROBE: PacketRate = PacketRate::from_per_second(100);
 
 const TEST_EXAMPLE: &str = "[[test]] kind = \"tcp-stream\"";
 const PROFILE_EXAMPLE: &str = "[profile.quick] rounds = 3";
-const PROFILE_KEYS: [&str; 6] = ["rounds", "duration", "warmup", "streams", "direction", "tests"];
+pub(super) const PROFILE_KEYS: [&str; 6] = ["rounds", "duration", "warmup", "streams", "direction", "tests"];
 
 /// The keys of a test of `kind`, beside `kind`, `name`, `duration` and `warmup`.
 const fn own_keys(kind: TestKind) -> &'static [&'static str] {
@@ -46,7 +46,7 @@ const fn own_keys(kind: TestKind) -> &'static [&'static str] {
 }
 
 /// Every key of some test.
-const TEST_KEYS: [&str; 10] =
+pub(super) const TEST_KEYS: [&str; 10] =
     ["kind", "name", "duration", "warmup", "streams", "direction", "rate", "payload", "congestion_control", "probe"];
 
 /// The smallest and largest payload of `kind`, and the default.

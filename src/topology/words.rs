@@ -214,14 +214,27 @@ pub enum Rate {
     Max,
 }
 
+/// Exact, so that two different rates are never one level.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const BITS: [(u64, &str); 4] =
+            [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s"), (1, "bit/s")];
+        const PACKETS: [(u64, &str); 3] = [(1_000_000, "M/s"), (1_000, "k/s"), (1, "/s")];
         match self {
-            Self::Bits(rate) => f.pad(&rate.to_string().replace(' ', "")),
-            Self::Packets(rate) => f.pad(&rate.to_string().replace(' ', "")),
+            Self::Bits(rate) => f.pad(&exact(rate.bits_per_second(), &BITS)),
+            Self::Packets(rate) => f.pad(&exact(rate.per_second(), &PACKETS)),
             Self::Max => f.pad("max"),
         }
     }
+}
+
+/// `number` in the largest unit that it reaches, with all its digits.
+fn exact(number: u64, units: &[(u64, &str)]) -> String {
+    let (factor, unit) = units.iter().find(|(factor, _)| number >= *factor).copied().unwrap_or((1, "/s"));
+    let (whole, part) = (number / factor, number % factor);
+    let digits = factor.ilog10() as usize;
+    let part = if part == 0 { String::new() } else { format!(".{part:0digits$}").trim_end_matches('0').to_owned() };
+    format!("{whole}{part}{unit}")
 }
 
 impl FromStr for Rate {
