@@ -1,12 +1,16 @@
 //! What a node is and can do, as far as it matters to a measurement. What cannot be found out is absent.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
+use ipnet::IpNet;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
+use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::sysctl;
 use crate::units::Bytes;
 
@@ -14,7 +18,7 @@ mod cgroup;
 mod machine;
 mod tun;
 
-pub use tun::{TunAccess, TunRefusal};
+pub use tun::TunRefusal;
 
 /// A node's facts, of the process that asks and its network namespace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,8 +45,11 @@ pub struct Facts {
     pub root: bool,
     /// Whether its user namespace is not the machine's own.
     pub user_namespace: bool,
-    /// Whether TUN devices can be made.
-    pub tun: TunAccess,
+    /// Whether TUN devices can be made, found out by making one.
+    pub tun: Result<(), TunRefusal>,
+    /// The interfaces by name; absent where the system does not list them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<BTreeMap<String, InterfaceFacts>>,
     /// TCP's congestion controls.
     pub congestion_controls: CongestionControls,
     /// The most that a socket's receive buffer may be set to (`net.core.rmem_max`).
@@ -58,6 +65,17 @@ pub struct Facts {
     pub missing_settings: Vec<String>,
     /// Those that exist and cannot be changed from here.
     pub fixed_settings: Vec<String>,
+}
+
+/// An interface as found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceFacts {
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Whether it passes packets.
+    pub running: bool,
+    /// Its addresses with their prefixes.
+    pub addresses: Vec<IpNet>,
 }
 
 /// TCP's congestion controls.
@@ -121,6 +139,7 @@ pub fn facts() -> Facts {
         root: nix::unistd::geteuid().is_root(),
         user_namespace: read("/proc/self/uid_map").is_some_and(|map| !machine::is_machines_own(&map)),
         tun: tun::probe(),
+        interfaces: interfaces().ok(),
         congestion_controls: CongestionControls {
             default: sysctl::read("net.ipv4.tcp_congestion_control").ok(),
             available: words("net.ipv4.tcp_available_congestion_control"),
@@ -132,6 +151,25 @@ pub fn facts() -> Facts {
         missing_settings: missing.into_iter().map(str::to_owned).collect(),
         fixed_settings: fixed.map(str::to_owned).collect(),
     }
+}
+
+impl Facts {
+    /// The interface that has `address`.
+    pub fn interface_of(&self, address: IpAddr) -> Option<String> {
+        let interfaces = self.interfaces.as_ref()?;
+        let has = |facts: &InterfaceFacts| facts.addresses.iter().any(|net| net.addr() == address);
+        interfaces.iter().find(|(_, facts)| has(facts)).map(|(name, _)| name.clone())
+    }
+}
+
+fn interfaces() -> Result<BTreeMap<String, InterfaceFacts>, NetlinkError> {
+    let netlink = Netlink::open()?;
+    let mut interfaces = BTreeMap::new();
+    for link in netlink.links()? {
+        let addresses = netlink.addresses(link.index, &link.name)?.into_iter().map(|address| address.net).collect();
+        interfaces.insert(link.name, InterfaceFacts { mtu: link.mtu, running: link.running, addresses });
+    }
+    Ok(interfaces)
 }
 
 fn setting(name: &str) -> std::path::PathBuf {
@@ -150,6 +188,8 @@ mod tests {
         assert!(facts.memory.is_some_and(|memory| memory.get() > 1 << 20));
         assert!(facts.open_files.is_some_and(|files| files.hard >= files.soft));
         assert!(facts.congestion_controls.available.contains(&"reno".to_owned()));
+        let loopback = facts.interface_of([127, 0, 0, 1].into());
+        assert_eq!(loopback.as_deref(), Some("lo"));
         let json = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<Facts>(&json).unwrap(), facts);
     }

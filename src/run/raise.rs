@@ -289,7 +289,7 @@ impl Lab {
     }
 
     fn cpus(&self, node: &str) -> u32 {
-        self.facts.get(node).map_or(1, |facts| facts.cpus)
+        self.facts.get(node).and_then(|facts| facts.cpus).unwrap_or(1)
     }
 
     async fn apply_provider(&mut self, plan: &Plan) -> anyhow::Result<()> {

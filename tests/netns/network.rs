@@ -17,13 +17,13 @@ use crate::lab::spec;
 use crate::left_over::Holdings;
 
 pub(crate) const TESTS: &[super::Test] = &[
-    ("underlays_carry_packets_between_nodes", underlays_carry),
-    ("delivery_is_what_the_stack_says", delivery),
-    ("a_switch_of_delivery_is_quick", quick_switch),
-    ("what_is_not_wanted_any_more_goes", shrink),
-    ("settings_come_and_go", settings),
-    ("receive_queues_are_set_or_refused_with_a_reason", receive_queues),
-    ("a_link_that_cannot_work_says_why", not_ready),
+    ("library::underlays_carry_packets_between_nodes", underlays_carry),
+    ("library::delivery_is_what_the_stack_says", delivery),
+    ("library::a_switch_of_delivery_is_quick", quick_switch),
+    ("library::what_is_not_wanted_any_more_goes", shrink),
+    ("library::settings_come_and_go", settings),
+    ("library::receive_queues_are_set_or_refused_with_a_reason", receive_queues),
+    ("library::a_link_that_cannot_work_says_why", not_ready),
 ];
 
 /// A provider and two nodes on three underlays.

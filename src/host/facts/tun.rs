@@ -8,26 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys::tun::Tun;
 
-/// Whether TUN devices can be made here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TunAccess {
-    /// Yes.
-    Granted,
-    /// No.
-    Refused(TunRefusal),
-}
-
-impl TunAccess {
-    /// Why not, if not.
-    pub const fn refusal(&self) -> Option<&TunRefusal> {
-        match self {
-            Self::Granted => None,
-            Self::Refused(refusal) => Some(refusal),
-        }
-    }
-}
-
 /// Why TUN devices cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -76,38 +56,41 @@ impl TunRefusal {
                 "give the process CAP_NET_ADMIN: run this as root; in a container, start it with `--cap-add NET_ADMIN`"
             }
             Self::Busy => "another interface has the probe's name: try again",
-            Self::Other(_) => "see the reason",
+            Self::Other(_) => "a security policy or a sandbox may forbid it",
         }
     }
 }
 
 impl fmt::Display for TunRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let what = match self {
             Self::Missing => "/dev/net/tun is missing",
             Self::NoModule => "/dev/net/tun has no driver behind it",
             Self::Permission => "/dev/net/tun may not be opened by this user",
             Self::Capability => "this process may not make interfaces",
             Self::Busy => "the probe's interface name is taken",
             Self::Other(reason) => reason,
-        })
+        };
+        write!(f, "{what}: {}", self.remedy())
     }
 }
+
+impl std::error::Error for TunRefusal {}
 
 /// Makes a TUN device and drops it.
 ///
 /// Thread `tun-probe`: it does so in a network namespace of its own where it may, so that nobody sees an interface come
 /// and go; it ends with the probe.
-pub(super) fn probe() -> TunAccess {
+pub(super) fn probe() -> Result<(), TunRefusal> {
     let probe = std::thread::Builder::new().name("tun-probe".to_owned()).spawn(|| {
         // Where this is refused, the interface lives for a moment in the caller's own network.
         let _ = unshare(CloneFlags::CLONE_NEWNET);
         Tun::open("wglab-probe", false)
     });
     match probe.map(std::thread::JoinHandle::join) {
-        Ok(Ok(Ok(_))) => TunAccess::Granted,
-        Ok(Ok(Err(error))) | Err(error) => TunAccess::Refused(error.into()),
-        Ok(Err(_)) => TunAccess::Refused(TunRefusal::Other("the probe panicked".to_owned())),
+        Ok(Ok(Ok(_))) => Ok(()),
+        Ok(Ok(Err(error))) | Err(error) => Err(error.into()),
+        Ok(Err(_)) => Err(TunRefusal::Other("the probe panicked".to_owned())),
     }
 }
 
