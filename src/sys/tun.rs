@@ -24,20 +24,32 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the device `name` in this thread's network namespace.
+    /// Makes the device `name` in this thread's network namespace, with `queues` queues, each to be read and written by
+    /// itself. The kernel keeps a flow in one queue: the one through which its other direction is written.
     ///
     /// # Errors
-    /// `ENOENT`, `ENODEV` or `EACCES` from opening `/dev/net/tun`; `EPERM` without CAP_NET_ADMIN; `EBUSY` if the name exists.
-    pub fn open(name: &str, vnet_hdr: bool) -> io::Result<Self> {
+    /// `ENOENT`, `ENODEV` or `EACCES` from opening `/dev/net/tun`; `EPERM` without CAP_NET_ADMIN; `EBUSY` if the name
+    /// exists; `EINVAL` if the kernel knows no virtio-net header.
+    pub fn open(name: &str, vnet_hdr: bool, queues: usize) -> io::Result<Vec<Self>> {
+        let common = libc::IFF_TUN
+            | libc::IFF_NO_PI
+            | if vnet_hdr { libc::IFF_VNET_HDR } else { 0 }
+            | if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+        // IFF_TUN_EXCL: never join a device that another process holds, which would take its packets.
+        let mut all = vec![Self::attach(name, common | libc::IFF_TUN_EXCL)?];
+        for _ in 1..queues {
+            all.push(Self::attach(name, common)?);
+        }
+        Ok(all)
+    }
+
+    fn attach(name: &str, flags: libc::c_int) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open("/dev/net/tun")?;
         let mut request = interface_request(name)?;
-        // IFF_TUN_EXCL: never join a device that another process holds, which would take its packets.
-        let flags =
-            libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL | if vnet_hdr { libc::IFF_VNET_HDR } else { 0 };
         // These flags occupy the lower 16 bits; IFF_TUN_EXCL is the sign bit of a short.
         request.ifr_ifru.ifru_flags = (flags & 0xffff) as u16 as i16;
         // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is, for the length of the call.

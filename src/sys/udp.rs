@@ -43,6 +43,8 @@ pub struct UdpOptions {
     pub buffer: usize,
     /// Whether to try `UDP_SEGMENT` and `UDP_GRO` at all.
     pub offload: bool,
+    /// `SO_REUSEPORT`: several sockets share the port, and the kernel gives each sender's datagrams to one of them.
+    pub shared: bool,
 }
 
 /// What a socket was granted.
@@ -87,6 +89,9 @@ impl UdpSocket {
             },
         };
         socket.set_nonblocking(true)?;
+        if options.shared {
+            socket.set_reuse_port(true)?;
+        }
         if let Some(device) = &options.device {
             socket.bind_device(Some(device.as_bytes()))?;
         }

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!            TUN device                                          outer socket
-//! kernel --> super-packet --> wg-outbound: split, encrypt   --> UDP batch -->
-//!        <-- super-packet <-- wg-inbound: decrypt, coalesce <-- UDP batch <--
-//!                             wg-handshakes  <-- handshake messages
+//! kernel --> super-packet --> wg-out-N: split, encrypt   --> UDP batch -->
+//!        <-- super-packet <-- wg-in-N: decrypt, coalesce <-- UDP batch <--
+//!                             wg-handshakes <-- handshake messages
 //!                             wg-timers, wg-uapi
 //! ```
 //!
-//! Threads, all owned by [`Engine`] and ended by its stop: `wg-outbound`, `wg-inbound`, `wg-handshakes`, `wg-timers`. A
-//! peer's protocol state stands behind one lock, taken once per batch; peers do not share one. There is no thread per
-//! peer. The first thread that ends, for whatever reason, ends the engine.
+//! Threads, all owned by [`Engine`] and ended by its stop: `wg-out-N` and `wg-in-N` for each lane, `wg-handshakes`,
+//! `wg-timers`. A lane is a queue of the device with a socket of the port; the kernel keeps a flow in one queue and a sender
+//! at one socket, so lanes carry peers in parallel and reorder no flow. There is no thread per peer. A peer's protocol
+//! state stands behind one lock, taken once per batch; peers do not share one. The first thread that ends, for whatever
+//! reason, ends the engine.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -58,14 +60,14 @@ pub struct Engine {
 /// How a thread ended.
 #[derive(Debug)]
 pub(crate) struct End {
-    pub(crate) thread: &'static str,
+    pub(crate) thread: String,
     /// `None`: it was told to.
     pub(crate) error: Option<std::io::Error>,
 }
 
 /// Tells the owner that a thread ended, also when it panicked.
 struct Farewell {
-    thread: &'static str,
+    thread: String,
     error: Option<std::io::Error>,
     ends: Sender<End>,
     on_end: Arc<dyn Fn() + Send + Sync>,
@@ -76,38 +78,42 @@ impl Drop for Farewell {
         let error = self.error.take().or_else(|| {
             thread::panicking().then(|| std::io::Error::other("it panicked; the lines above say where"))
         });
-        let _owner_gone = self.ends.send(End { thread: self.thread, error });
+        let _owner_gone = self.ends.send(End { thread: std::mem::take(&mut self.thread), error });
         (self.on_end)();
     }
 }
 
 impl Engine {
-    /// Starts the threads. `on_end` is called by each one when it ends.
+    /// Starts the threads, for as many lanes as `tuns` has queues. `on_end` is called by each thread when it ends.
     ///
     /// # Errors
     /// A file descriptor or a thread could not be had.
     pub fn start(
-        tun: Arc<dyn io::TunDevice>,
+        tuns: Vec<Arc<dyn io::TunDevice>>,
         sockets: Box<dyn io::SocketFactory>,
         offload_notes: Vec<String>,
         on_end: Arc<dyn Fn() + Send + Sync>,
     ) -> std::io::Result<Self> {
-        let device = Arc::new(Device::new(tun, sockets, offload_notes)?);
+        let device = Arc::new(Device::new(tuns, sockets, offload_notes)?);
         let (ends_sender, ends) = channel();
         let (handshakes, queue) = sync_channel(handshake::QUEUE);
         let mut engine = Self { device: Arc::clone(&device), threads: Vec::new(), ends: Mutex::new(ends) };
         type Body = Box<dyn FnOnce(&Device) -> std::io::Result<()> + Send>;
-        let bodies: [(&'static str, Body); 4] = [
-            ("wg-outbound", Box::new(outbound::run)),
-            ("wg-inbound", Box::new(move |device| inbound::run(device, &handshakes))),
-            ("wg-handshakes", Box::new(move |device| handshake::run(device, &queue))),
-            ("wg-timers", Box::new(timers::run)),
+        let mut bodies: Vec<(String, Body)> = vec![
+            ("wg-handshakes".to_owned(), Box::new(move |device| handshake::run(device, &queue))),
+            ("wg-timers".to_owned(), Box::new(timers::run)),
         ];
+        for lane in 0..device.tuns.len() {
+            let handshakes = handshakes.clone();
+            bodies.push((format!("wg-out-{lane}"), Box::new(move |device| outbound::run(device, lane))));
+            bodies.push((format!("wg-in-{lane}"), Box::new(move |device| inbound::run(device, lane, &handshakes))));
+        }
+        drop(handshakes);
         for (name, body) in bodies {
             let device = Arc::clone(&device);
             let mut farewell =
-                Farewell { thread: name, error: None, ends: ends_sender.clone(), on_end: Arc::clone(&on_end) };
-            let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
+                Farewell { thread: name.clone(), error: None, ends: ends_sender.clone(), on_end: Arc::clone(&on_end) };
+            let spawned = thread::Builder::new().name(name).spawn(move || {
                 farewell.error = body(&device).err();
                 drop(farewell);
             });

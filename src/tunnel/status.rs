@@ -116,6 +116,8 @@ pub struct HandshakeCounters {
 pub struct EngineStatus {
     /// Offloads in use now.
     pub offloads: Offloads,
+    /// Queues of the device, with a thread for each direction, and sockets of its port.
+    pub lanes: usize,
     /// Why an offload is not in use: probed and absent, or refused at run time. One line each.
     pub offload_notes: Vec<String>,
     /// The outer socket's buffers.

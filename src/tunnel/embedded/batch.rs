@@ -26,10 +26,12 @@ pub(super) struct SendBatch {
     peers: Vec<Option<Arc<Peer>>>,
     scratch: SendScratch,
     wake: Wake,
+    /// Which of the device's sockets it sends by.
+    lane: usize,
 }
 
 impl SendBatch {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(lane: usize) -> io::Result<Self> {
         Ok(Self {
             buffer: vec![0; CAPACITY],
             used: 0,
@@ -37,6 +39,7 @@ impl SendBatch {
             peers: Vec::with_capacity(MAX_MESSAGES),
             scratch: SendScratch::default(),
             wake: Wake::new()?,
+            lane,
         })
     }
 
@@ -103,7 +106,7 @@ impl SendBatch {
 
     /// Sends the first `count` transmits: every datagram goes, or is counted with the reason why it did not.
     fn send(&mut self, device: &Device, count: usize) {
-        let socket = device.socket();
+        let socket = device.socket(self.lane);
         let counters = &device.counters;
         let mut at = 0;
         let mut retried = None;
@@ -201,7 +204,7 @@ mod tests {
     use super::*;
 
     fn lay_out(lengths: &[usize], gso: bool) -> Vec<(usize, usize)> {
-        let mut batch = SendBatch::new().unwrap();
+        let mut batch = SendBatch::new(0).unwrap();
         for length in lengths {
             batch.space(*length).unwrap();
             batch.commit(None, "192.0.2.1:1".parse().unwrap(), *length, gso);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -21,13 +22,15 @@ use super::peer::Peer;
 use super::routes::Routes;
 use crate::sys::udp::Transmit;
 use crate::tunnel::keys::{PresharedKey, PrivateKey, PublicKey};
-use crate::tunnel::status::{EngineStatus, Offloads, UdpBuffers};
+use crate::tunnel::status::{EngineStatus, HandshakeCounters, Offloads, UdpBuffers};
 use crate::tunnel::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice, SetPeer, errno};
 
 /// What both buffers of the outer socket are asked to be: as much as wireguard-go asks for.
 pub(super) const UDP_BUFFER: usize = 7 << 20;
 /// Handshake messages in a second beyond which senders must prove their address with a cookie.
 const HANDSHAKES_PER_SECOND: u64 = 1_000;
+/// Destinations whose ICMP errors are told apart.
+const ICMP_DESTINATIONS: usize = 4096;
 /// Session indices carry the peer's slot in 24 bits.
 const MAX_PEERS: usize = 1 << 24;
 
@@ -93,7 +96,8 @@ struct PeerConfig {
 
 /// The device.
 pub struct Device {
-    pub(super) tun: Arc<dyn TunDevice>,
+    /// The device's queues, at least one; as many as there are sockets.
+    pub(super) tuns: Vec<Arc<dyn TunDevice>>,
     factory: Box<dyn SocketFactory>,
     /// Events.
     pub counters: Counters,
@@ -102,19 +106,21 @@ pub struct Device {
     config: Mutex<Config>,
     table: RwLock<Arc<Table>>,
     table_generation: AtomicU64,
-    socket: RwLock<Option<Arc<dyn OuterSocket>>>,
+    sockets: RwLock<Arc<[Arc<dyn OuterSocket>]>>,
     identity: RwLock<Option<Arc<Identity>>>,
     unknown_caller: Mutex<Option<PublicKey>>,
     offload_notes: Mutex<Vec<String>>,
     tun_offload_off: AtomicBool,
+    /// ICMP errors by where the packet was going. Not in the peers: this is counted while one of them is locked.
+    icmp_destinations: Mutex<BTreeMap<SocketAddr, u64>>,
     /// Ends the waits of the threads, by thread.
     pub(super) wakes: Wakes,
 }
 
 /// One wake for each thread that waits.
 pub(super) struct Wakes {
-    pub(super) outbound: Wake,
-    pub(super) inbound: Wake,
+    pub(super) outbound: Vec<Wake>,
+    pub(super) inbound: Vec<Wake>,
     pub(super) handshakes: Wake,
     pub(super) timers: Wake,
 }
@@ -139,12 +145,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Device {
     pub(super) fn new(
-        tun: Arc<dyn TunDevice>,
+        tuns: Vec<Arc<dyn TunDevice>>,
         factory: Box<dyn SocketFactory>,
         offload_notes: Vec<String>,
     ) -> io::Result<Self> {
+        if tuns.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device without a queue"));
+        }
+        let wakes = || tuns.iter().map(|_| Wake::new()).collect::<io::Result<Vec<_>>>();
         Ok(Self {
-            tun,
+            wakes: Wakes {
+                outbound: wakes()?,
+                inbound: wakes()?,
+                handshakes: Wake::new()?,
+                timers: Wake::new()?,
+            },
+            tuns,
             factory,
             counters: Counters::default(),
             staged_bytes: AtomicUsize::new(0),
@@ -152,17 +168,29 @@ impl Device {
             config: Mutex::default(),
             table: RwLock::new(Arc::new(Table::empty())),
             table_generation: AtomicU64::new(0),
-            socket: RwLock::new(None),
+            sockets: RwLock::new(Arc::new([])),
             identity: RwLock::new(None),
             unknown_caller: Mutex::default(),
             offload_notes: Mutex::new(offload_notes),
             tun_offload_off: AtomicBool::new(false),
-            wakes: Wakes { outbound: Wake::new()?, inbound: Wake::new()?, handshakes: Wake::new()?, timers: Wake::new()? },
+            icmp_destinations: Mutex::default(),
         })
     }
 
-    pub(super) fn socket(&self) -> Option<Arc<dyn OuterSocket>> {
-        read(&self.socket)
+    /// The socket of a lane, once there is a port.
+    pub(super) fn socket(&self, lane: usize) -> Option<Arc<dyn OuterSocket>> {
+        let sockets = read(&self.sockets);
+        sockets.get(lane % sockets.len().max(1)).cloned()
+    }
+
+    /// Whether datagrams may leave as batches.
+    pub(super) fn gso(&self, lane: usize) -> bool {
+        self.socket(lane).is_some_and(|socket| socket.granted().gso)
+    }
+
+    /// Whether packets of the device carry a virtio-net header.
+    pub(super) fn vnet_hdr(&self) -> bool {
+        self.tuns[0].vnet_hdr()
     }
 
     pub(super) fn identity(&self) -> Option<Arc<Identity>> {
@@ -188,9 +216,8 @@ impl Device {
     /// Tells all threads to end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        for wake in [&self.wakes.outbound, &self.wakes.inbound, &self.wakes.handshakes, &self.wakes.timers] {
-            wake.signal();
-        }
+        let Wakes { outbound, inbound, handshakes, timers } = &self.wakes;
+        outbound.iter().chain(inbound).chain([handshakes, timers]).for_each(Wake::signal);
     }
 
     pub(super) fn note_unknown_caller(&self, key: PublicKey) {
@@ -241,12 +268,9 @@ impl Device {
                 continue;
             }
             self.counters.icmp_error(error.errno);
-            let table = self.table();
-            for peer in table.peers() {
-                let mut crypto = peer.lock();
-                if crypto.endpoint == Some(error.destination) {
-                    crypto.handshakes.icmp_errors += 1;
-                }
+            let mut destinations = lock(&self.icmp_destinations);
+            if destinations.len() < ICMP_DESTINATIONS || destinations.contains_key(&error.destination) {
+                *destinations.entry(error.destination).or_default() += 1;
             }
         }
         count
@@ -329,7 +353,7 @@ impl Device {
     /// Port and mark, first of all: they can fail.
     fn set_socket(&self, config: &mut Config, request: &SetDevice) -> Result<(), i32> {
         let fwmark = request.fwmark.unwrap_or(config.fwmark);
-        let socket = self.socket();
+        let socket = self.socket(0);
         // wg sends the port again with every change; only another one is a reason to move.
         let wanted = request.listen_port.filter(|port| {
             *port != config.listen_port
@@ -337,17 +361,18 @@ impl Device {
                 || (*port != 0 && socket.as_ref().and_then(|socket| socket.port().ok()) != Some(*port))
         });
         if let Some(port) = wanted {
-            let socket = self.factory.bind(port, fwmark).map_err(|error| {
+            let sockets = self.factory.bind(port, fwmark, self.tuns.len()).map_err(|error| {
                 super::log(&format!("cannot bind port {port}: {error}"));
                 error.raw_os_error().unwrap_or(errno::EIO)
             })?;
-            replace(&self.socket, Some(socket));
+            replace(&self.sockets, sockets.into());
             config.listen_port = port;
-            self.wakes.inbound.signal();
+            self.wakes.inbound.iter().for_each(Wake::signal);
         } else if let Some(mark) = request.fwmark
-            && let Some(socket) = socket
         {
-            socket.set_mark(mark.unwrap_or(0)).map_err(|error| error.raw_os_error().unwrap_or(errno::EIO))?;
+            for socket in read(&self.sockets).iter() {
+                socket.set_mark(mark.unwrap_or(0)).map_err(|error| error.raw_os_error().unwrap_or(errno::EIO))?;
+            }
         }
         config.fwmark = fwmark;
         Ok(())
@@ -488,7 +513,7 @@ impl Device {
                 }
             })
             .collect();
-        let port = self.socket().and_then(|socket| socket.port().ok()).unwrap_or(config.listen_port);
+        let port = self.socket(0).and_then(|socket| socket.port().ok()).unwrap_or(config.listen_port);
         GetDevice {
             private_key: config.private_key.clone(),
             listen_port: Some(port),
@@ -500,24 +525,33 @@ impl Device {
     /// The engine's own counters.
     #[must_use]
     pub fn report(&self) -> Report {
-        let socket = self.socket();
-        let granted = socket.as_ref().map(|socket| socket.granted()).unwrap_or_default();
-        let tun = self.tun.offloads();
+        let sockets = read(&self.sockets);
+        let granted = sockets.first().map(|socket| socket.granted()).unwrap_or_default();
+        let tun = self.tuns[0].offloads();
         let table = self.table();
         let gso_refused = table.peers().any(|peer| peer.gso_refused.load(Ordering::Relaxed));
         let mut counters = self.counters.named();
-        if let Some(dropped) = socket.as_ref().and_then(|socket| socket.dropped().ok()).filter(|dropped| *dropped > 0) {
+        // Where the kernel does not tell, there is no figure, and not zero.
+        let dropped: u64 = sockets.iter().filter_map(|socket| socket.dropped().ok()).sum();
+        if dropped > 0 {
             counters.insert("drop.udp-receive-buffer".to_owned(), dropped);
         }
+        let icmp = lock(&self.icmp_destinations).clone();
+        let handshakes = |peer: &Peer| {
+            let crypto = peer.lock();
+            let icmp_errors = crypto.endpoint.and_then(|endpoint| icmp.get(&endpoint)).copied().unwrap_or(0);
+            HandshakeCounters { icmp_errors, ..crypto.handshakes }
+        };
         Report {
             engine: EngineStatus {
                 offloads: Offloads {
-                    tun_vnet_hdr: self.tun.vnet_hdr(),
+                    tun_vnet_hdr: self.vnet_hdr(),
                     tun_tso: tun.tso && !self.tun_offload_off(),
                     tun_uso: tun.uso && !self.tun_offload_off(),
                     udp_gso: granted.gso && !gso_refused,
                     udp_gro: granted.gro,
                 },
+                lanes: self.tuns.len(),
                 offload_notes: lock(&self.offload_notes).clone(),
                 udp_buffers: UdpBuffers {
                     asked: UDP_BUFFER as u64,
@@ -531,7 +565,7 @@ impl Device {
                 icmp_errors: self.counters.icmp_errors(),
                 unknown_caller: *lock(&self.unknown_caller),
             },
-            handshakes: table.peers().map(|peer| (peer.key, peer.lock().handshakes)).collect(),
+            handshakes: table.peers().map(|peer| (peer.key, handshakes(peer))).collect(),
         }
     }
 }

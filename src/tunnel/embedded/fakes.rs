@@ -244,7 +244,7 @@ struct FakeFactory {
 }
 
 impl SocketFactory for FakeFactory {
-    fn bind(&self, port: u16, _fwmark: Option<u32>) -> io::Result<Arc<dyn OuterSocket>> {
+    fn bind(&self, port: u16, _fwmark: Option<u32>, count: usize) -> io::Result<Vec<Arc<dyn OuterSocket>>> {
         let mut state = lock(&self.net.state);
         let port = if port == 0 { 40_000 + state.sockets.len() as u16 } else { port };
         let address = SocketAddr::new(self.address, port);
@@ -253,7 +253,16 @@ impl SocketFactory for FakeFactory {
         }
         let inbox = Arc::new(Inbox { queue: Mutex::default(), readable: Level::new()? });
         state.sockets.insert(address, Arc::clone(&inbox));
-        Ok(Arc::new(FakeSocket { net: Arc::clone(&self.net), address, inbox, granted: self.granted }))
+        // All sockets of the port share one inbox: whoever comes first takes what is there.
+        let guard = Arc::new(Bound { net: Arc::clone(&self.net), address });
+        let socket = || FakeSocket {
+            net: Arc::clone(&self.net),
+            address,
+            inbox: Arc::clone(&inbox),
+            granted: self.granted,
+            _bound: Arc::clone(&guard),
+        };
+        Ok((0..count).map(|_| Arc::new(socket()) as Arc<dyn OuterSocket>).collect())
     }
 }
 
@@ -264,9 +273,17 @@ struct FakeSocket {
     address: SocketAddr,
     inbox: Arc<Inbox>,
     granted: UdpGranted,
+    _bound: Arc<Bound>,
 }
 
-impl Drop for FakeSocket {
+/// Frees the address when the last socket goes.
+#[derive(Debug)]
+struct Bound {
+    net: Arc<FakeNet>,
+    address: SocketAddr,
+}
+
+impl Drop for Bound {
     fn drop(&mut self) {
         lock(&self.net.state).sockets.remove(&self.address);
     }

@@ -56,7 +56,7 @@ impl Message {
 }
 
 pub(super) fn run(device: &Device, queue: &Receiver<Message>) -> io::Result<()> {
-    let mut out = SendBatch::new()?;
+    let mut out = SendBatch::new(0)?;
     let mut table = (0, device.table());
     loop {
         let message = match queue.try_recv() {

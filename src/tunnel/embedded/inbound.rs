@@ -1,4 +1,5 @@
-//! From the outer socket to the TUN device. Thread `wg-inbound`.
+//! From the outer socket to the TUN device. Threads `wg-in-0`, `wg-in-1`, ...: one for each socket of the port, where the
+//! kernel gives all datagrams of a sender to the same one.
 //!
 //! ```text
 //! receive a batch -> find each session's peer -> lock it -> decrypt, one behind the other -> check the source
@@ -19,6 +20,7 @@ use super::batch::SendBatch;
 use super::counters::Event;
 use super::device::{Device, Table};
 use super::handshake::Message;
+use super::io::TunDevice;
 use super::outbound::send_staged;
 use super::peer::{Crypto, Peer, message};
 use crate::packet::coalesce::{Coalescer, Taken};
@@ -31,13 +33,14 @@ const MAX_DATAGRAM: usize = 65_535;
 /// A socket that fails to be read is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(device: &Device, handshakes: &SyncSender<Message>) -> io::Result<()> {
+pub(super) fn run(device: &Device, lane: usize, handshakes: &SyncSender<Message>) -> io::Result<()> {
+    let wake = &device.wakes.inbound[lane];
     let mut batch = ReceiveBatch::default();
     let mut inbound = Inbound {
         device,
         handshakes,
-        writer: Writer::new(device),
-        out: SendBatch::new()?,
+        writer: Writer::new(device, lane),
+        out: SendBatch::new(lane)?,
         table: (0, device.table()),
         last_source: None,
     };
@@ -46,14 +49,14 @@ pub(super) fn run(device: &Device, handshakes: &SyncSender<Message>) -> io::Resu
             return Ok(());
         }
         // The configuration may have moved the device to another socket.
-        let Some(socket) = device.socket() else {
-            device.wakes.inbound.wait(None, false, None)?;
+        let Some(socket) = device.socket(lane) else {
+            wake.wait(None, false, None)?;
             continue;
         };
         match socket.receive(&mut batch) {
             Ok(()) => inbound.process(&batch),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                device.wakes.inbound.wait(Some(socket.readiness()), false, None)?;
+                wake.wait(Some(socket.readiness()), false, None)?;
                 // The error queue makes the socket readable too.
                 if socket.receive(&mut batch).is_ok() {
                     inbound.process(&batch);
@@ -64,7 +67,7 @@ pub(super) fn run(device: &Device, handshakes: &SyncSender<Message>) -> io::Resu
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => {
                 if device.take_network_errors(&*socket) == 0 {
-                    device.wakes.inbound.wait(None, false, Some(RETRY))?;
+                    wake.wait(None, false, Some(RETRY))?;
                 }
             }
         }
@@ -223,6 +226,7 @@ fn data_index(datagram: &[u8]) -> Option<u32> {
 /// Decrypted packets on their way to the device.
 struct Writer<'a> {
     device: &'a Device,
+    tun: &'a dyn TunDevice,
     arena: Vec<u8>,
     used: usize,
     coalescer: Coalescer,
@@ -230,9 +234,10 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(device: &'a Device) -> Self {
+    fn new(device: &'a Device, lane: usize) -> Self {
         Self {
             device,
+            tun: &*device.tuns[lane],
             arena: vec![0; ARENA + MAX_DATAGRAM],
             used: 0,
             coalescer: Coalescer::new(taken(device)),
@@ -260,7 +265,7 @@ impl<'a> Writer<'a> {
         if self.coalescer.is_empty() {
             return;
         }
-        let Self { device, arena, coalescer, scratch, .. } = self;
+        let Self { device, tun, arena, coalescer, scratch, .. } = self;
         coalescer.finish(arena);
         let vnet = coalescer.taken().vnet;
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
@@ -271,7 +276,7 @@ impl<'a> Writer<'a> {
                 slices.push(IoSlice::new(output.vnet_header()));
             }
             slices.extend(output.slices(arena).map(IoSlice::new));
-            match device.tun.write(&slices) {
+            match tun.write(&slices) {
                 Ok(()) => {
                     writes += 1;
                     packets += output.packets();
@@ -279,7 +284,7 @@ impl<'a> Writer<'a> {
                 Err(error) if output.packets() > 1 => {
                     device.tun_offload_refused(&error);
                     let singly = output.split(arena, scratch, |packet| {
-                        if write_single(device, packet, vnet) {
+                        if write_single(device, *tun, packet, vnet) {
                             writes += 1;
                             packets += 1;
                         }
@@ -299,10 +304,10 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn write_single(device: &Device, packet: &[u8], vnet: bool) -> bool {
+fn write_single(device: &Device, tun: &dyn TunDevice, packet: &[u8], vnet: bool) -> bool {
     let header = crate::packet::vnet::VnetHeader::COMPLETE.encode();
     let slices = [IoSlice::new(&header), IoSlice::new(packet)];
-    match device.tun.write(if vnet { &slices } else { &slices[1..] }) {
+    match tun.write(if vnet { &slices } else { &slices[1..] }) {
         Ok(()) => true,
         Err(error) => {
             device.counters.tun_write_error(&error, 1);
@@ -312,6 +317,6 @@ fn write_single(device: &Device, packet: &[u8], vnet: bool) -> bool {
 }
 
 fn taken(device: &Device) -> Taken {
-    let (vnet, offloads, off) = (device.tun.vnet_hdr(), device.tun.offloads(), device.tun_offload_off());
+    let (vnet, offloads, off) = (device.vnet_hdr(), device.tuns[0].offloads(), device.tun_offload_off());
     Taken { vnet, tcp: vnet && offloads.tso && !off, udp: vnet && offloads.uso && !off }
 }

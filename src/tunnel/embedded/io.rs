@@ -163,11 +163,11 @@ pub trait OuterSocket: Send + Sync {
 
 /// Makes outer sockets: the port is the configuration's to choose, the address and the device are not.
 pub trait SocketFactory: Send + Sync {
-    /// Binds a socket to `port`, 0 for any.
+    /// Binds `count` sockets to the same `port`, 0 for any. Each sender's datagrams arrive at one of them.
     ///
     /// # Errors
     /// The kernel's.
-    fn bind(&self, port: u16, fwmark: Option<u32>) -> io::Result<Arc<dyn OuterSocket>>;
+    fn bind(&self, port: u16, fwmark: Option<u32>, count: usize) -> io::Result<Vec<Arc<dyn OuterSocket>>>;
 }
 
 /// A TUN device of the kernel.

@@ -1,4 +1,4 @@
-//! From the TUN device to the outer socket. Thread `wg-outbound`.
+//! From the TUN device to the outer socket. Threads `wg-out-0`, `wg-out-1`, ...: one for each queue of the device.
 //!
 //! ```text
 //! read a batch -> route each packet -> lock its peer -> split -> encrypt, right behind the last datagram -> send
@@ -23,11 +23,13 @@ use crate::packet::vnet::{VNET_HDR_LEN, VnetHeader};
 /// A device that fails to be read is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(device: &Device) -> io::Result<()> {
+pub(super) fn run(device: &Device, lane: usize) -> io::Result<()> {
+    let (tun, wake) = (&device.tuns[lane], &device.wakes.outbound[lane]);
     let mut outbound = Outbound {
         device,
         batch: TunBatch::default(),
-        out: SendBatch::new()?,
+        out: SendBatch::new(lane)?,
+        lane,
         table: (0, device.table()),
         last_route: None,
     };
@@ -35,7 +37,7 @@ pub(super) fn run(device: &Device) -> io::Result<()> {
         if device.stopping() {
             return Ok(());
         }
-        match device.tun.read(&mut outbound.batch) {
+        match tun.read(&mut outbound.batch) {
             Ok(()) => {
                 outbound.process();
                 if !outbound.batch.drained() {
@@ -46,10 +48,10 @@ pub(super) fn run(device: &Device) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // The device was removed under this engine's feet.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV)) => return Err(error),
-            Err(_) => device.wakes.outbound.wait(None, false, Some(RETRY))?,
+            Err(_) => wake.wait(None, false, Some(RETRY))?,
         }
         outbound.out.flush(device);
-        device.wakes.outbound.wait(Some(device.tun.readiness()), false, None)?;
+        wake.wait(Some(tun.readiness()), false, None)?;
     }
 }
 
@@ -57,6 +59,7 @@ struct Outbound<'a> {
     device: &'a Device,
     batch: TunBatch,
     out: SendBatch,
+    lane: usize,
     table: (u64, Arc<Table>),
     last_route: Option<(IpAddr, Option<u32>)>,
 }
@@ -69,7 +72,7 @@ impl Outbound<'_> {
             self.last_route = None;
         }
         self.device.counters.add(Event::TunReads, self.batch.len());
-        let header_len = if self.device.tun.vnet_hdr() { VNET_HDR_LEN } else { 0 };
+        let header_len = if self.device.vnet_hdr() { VNET_HDR_LEN } else { 0 };
         let table = Arc::clone(&self.table.1);
         let mut index = 0;
         while index < self.batch.len() {
@@ -102,6 +105,11 @@ impl Outbound<'_> {
             }
             if ready {
                 crypto.last_sent = Some(Instant::now());
+                if self.device.tuns.len() > 1 {
+                    // Another thread may send for this peer, too: what is numbered first must go first, or a receiver's
+                    // replay window takes it for old.
+                    self.out.flush(self.device);
+                }
             }
         }
     }
@@ -119,9 +127,9 @@ impl Outbound<'_> {
 
     /// Splits and encrypts one read.
     fn encrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
-        let Self { device, batch, out, .. } = self;
+        let Self { device, batch, out, lane, .. } = self;
         let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return };
-        let gso = device.socket().is_some_and(|socket| socket.granted().gso);
+        let gso = device.gso(*lane);
         let (mut packets, mut bytes) = (0, 0);
         let good = for_each_packet(batch.packet(index), header_len, |packet| {
             let room = packet.len() + message::DATA_OVERHEAD;
@@ -194,7 +202,7 @@ fn for_each_packet(read: &mut [u8], header_len: usize, mut each: impl FnMut(&mut
 
 /// Sends what waited for a session. The caller holds the peer's lock and found that there is one.
 pub(super) fn send_staged(device: &Device, peer: &Arc<Peer>, crypto: &mut Crypto, out: &mut SendBatch) {
-    let gso = device.socket().is_some_and(|socket| socket.granted().gso);
+    let gso = device.gso(0);
     while let Some(packet) = crypto.staged.pop(&device.staged_bytes) {
         let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return };
         let room = packet.len() + message::DATA_OVERHEAD;
@@ -208,5 +216,7 @@ pub(super) fn send_staged(device: &Device, peer: &Arc<Peer>, crypto: &mut Crypto
             peer.sent(len);
         }
     }
+    // Before the lock goes: what is newer may not pass it.
+    out.flush(device);
     crypto.last_sent = Some(Instant::now());
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::Engine;
 use super::control::Control;
 use super::device::UDP_BUFFER;
-use super::io::{KernelTun, OuterSocket, SocketFactory, Wake};
+use super::io::{KernelTun, OuterSocket, SocketFactory, TunDevice, Wake};
 use crate::sys::tun::{Tun, TunOffloads, set_mtu, set_queue_length};
 use crate::sys::udp::{UdpOptions, UdpSocket};
 use crate::tunnel::{TunnelError, check_interface_name};
@@ -21,6 +22,8 @@ use crate::units::Mtu;
 
 /// Packets that wait for the engine in the device's ring. TUN's default of 500 is short for packets that arrive singly.
 const TUN_QUEUE: u16 = 1000;
+/// More queues than this help no machine that this engine has met.
+const MAX_QUEUES: usize = 8;
 
 /// Arguments of the `tunnel` command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,16 +38,19 @@ pub struct ServeOptions {
     pub bind_device: Option<String>,
     /// End when standard input ends.
     pub lifeline: bool,
+    /// Queues of the device, with two threads each; `None`: one for every two processors.
+    pub queues: Option<usize>,
 }
 
 impl ServeOptions {
-    /// Reads `INTERFACE --mtu N [--bind ADDR] [--bind-device IF] [--lifeline]`.
+    /// Reads `INTERFACE --mtu N [--bind ADDR] [--bind-device IF] [--queues N] [--lifeline]`.
     ///
     /// # Errors
     /// What is wrong with them.
     pub fn from_args(mut args: impl Iterator<Item = String>) -> Result<Self, TunnelError> {
         let wrong = |text: String| TunnelError::Arguments(text);
-        let (mut interface, mut mtu, mut bind, mut bind_device, mut lifeline) = (None, None, None, None, false);
+        let (mut interface, mut mtu, mut bind, mut bind_device, mut lifeline, mut queues) =
+            (None, None, None, None, false, None);
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| wrong(format!("{arg} wants a value")));
             match arg.as_str() {
@@ -62,6 +68,11 @@ impl ServeOptions {
                     check_interface_name(&text).map_err(|reason| wrong(format!("`{text}`: {reason}")))?;
                     bind_device = Some(text);
                 }
+                "--queues" => {
+                    let text = value()?;
+                    let count = text.parse().ok().filter(|count| (1..=MAX_QUEUES).contains(count));
+                    queues = Some(count.ok_or_else(|| wrong(format!("`{text}` is not 1 to {MAX_QUEUES} queues")))?);
+                }
                 "--lifeline" => lifeline = true,
                 _ if arg.starts_with('-') || interface.is_some() => {
                     return Err(wrong(format!("unknown argument {arg}")));
@@ -78,6 +89,7 @@ impl ServeOptions {
             bind,
             bind_device,
             lifeline,
+            queues,
         })
     }
 }
@@ -96,14 +108,14 @@ pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(|errno| failed("receive signals", errno.into()))?;
 
-    let (tun, notes) = open_tun(options)?;
+    let (tuns, notes) = open_tun(options)?;
     let sockets = Sockets { address: options.bind, device: options.bind_device.clone() };
     let ended = Arc::new(Wake::new().map_err(|error| failed("make an event", error))?);
     let on_end = {
         let ended = Arc::clone(&ended);
         Arc::new(move || ended.signal())
     };
-    let engine = Engine::start(Arc::new(tun), Box::new(sockets), notes, on_end)
+    let engine = Engine::start(tuns, Box::new(sockets), notes, on_end)
         .map_err(|error| failed("start the engine's threads", error))?;
     let control = Control::start(&options.interface, Arc::clone(engine.device())).map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {
@@ -155,21 +167,27 @@ fn wait_for_end(
 }
 
 /// Opens the device with as much offload as this kernel gives, and says what it did not give.
-fn open_tun(options: &ServeOptions) -> Result<(KernelTun, Vec<String>), TunnelError> {
+fn open_tun(options: &ServeOptions) -> Result<(Vec<Arc<dyn TunDevice>>, Vec<String>), TunnelError> {
     let name = options.interface.as_str();
     let mut notes = Vec::new();
-    let (tun, vnet_hdr) = match Tun::open(name, true) {
-        Ok(tun) => (tun, true),
+    let queues = options.queues.unwrap_or_else(|| {
+        // A lane keeps two processors busy.
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        (processors / 2).clamp(1, MAX_QUEUES)
+    });
+    let (tuns, vnet_hdr) = match Tun::open(name, true, queues) {
+        Ok(tuns) => (tuns, true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             notes.push(format!("the TUN device takes no virtio-net header: {error}"));
-            (Tun::open(name, false).map_err(|error| tun_error(name, error))?, false)
+            (Tun::open(name, false, queues).map_err(|error| tun_error(name, error))?, false)
         }
         Err(error) => return Err(tun_error(name, error)),
     };
     let mut offloads = TunOffloads::default();
     if vnet_hdr {
         let wanted = TunOffloads { tso: true, uso: true };
-        match tun.set_offloads(wanted) {
+        // Offloads are the device's, not the queue's.
+        match tuns[0].set_offloads(wanted) {
             Ok(granted) => {
                 offloads = granted;
                 if !granted.tso {
@@ -187,7 +205,8 @@ fn open_tun(options: &ServeOptions) -> Result<(KernelTun, Vec<String>), TunnelEr
     };
     set_mtu(name, options.mtu.get()).map_err(failed(format!("set the MTU of {name} to {}", options.mtu)))?;
     set_queue_length(name, TUN_QUEUE).map_err(failed(format!("set the queue length of {name}")))?;
-    Ok((KernelTun::new(tun, vnet_hdr, offloads), notes))
+    let wrap = |tun| Arc::new(KernelTun::new(tun, vnet_hdr, offloads)) as Arc<dyn TunDevice>;
+    Ok((tuns.into_iter().map(wrap).collect(), notes))
 }
 
 /// One line for each way in which a device cannot be had, with the remedy.
@@ -211,14 +230,23 @@ struct Sockets {
 }
 
 impl SocketFactory for Sockets {
-    fn bind(&self, port: u16, fwmark: Option<u32>) -> io::Result<Arc<dyn OuterSocket>> {
-        Ok(Arc::new(UdpSocket::bind(&UdpOptions {
+    fn bind(&self, port: u16, fwmark: Option<u32>, count: usize) -> io::Result<Vec<Arc<dyn OuterSocket>>> {
+        let mut options = UdpOptions {
             address: self.address,
             port,
             device: self.device.clone(),
             fwmark,
             buffer: UDP_BUFFER,
             offload: true,
-        })?))
+            shared: count > 1,
+        };
+        let mut sockets: Vec<Arc<dyn OuterSocket>> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let socket = UdpSocket::bind(&options)?;
+            // The others share the port that the first one was given.
+            options.port = socket.port()?;
+            sockets.push(Arc::new(socket));
+        }
+        Ok(sockets)
     }
 }

@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(250);
 const LIMIT_PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) fn run(device: &Device) -> io::Result<()> {
-    let mut out = SendBatch::new()?;
+    let mut out = SendBatch::new(0)?;
     let mut limited = Instant::now();
     while !device.stopping() {
         let begin = Instant::now();
