@@ -77,6 +77,12 @@ pub enum PlanError {
         /// The kind.
         kind: TestKind,
     },
+    /// Settings that would have to be applied.
+    #[error("this version cannot apply settings during a run yet, and `{settings}` changes something; leave it out")]
+    SettingsNotApplied {
+        /// Their name.
+        settings: String,
+    },
     /// A number in the request that is out of range.
     #[error("{what} is out of range: {range}")]
     OutOfRange {

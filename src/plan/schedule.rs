@@ -121,6 +121,13 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         }
     }
     keep_used(topology, selection, &mut schedule);
+    // A run whose settings nobody applies would be measured under their name all the same.
+    let changes = |settings: &&SettingsPlan| {
+        !settings.sysctl.is_empty() || !settings.features.is_empty() || settings.rps_cpus.is_some()
+    };
+    if let Some(settings) = schedule.settings.iter().find(changes) {
+        return Err(PlanError::SettingsNotApplied { settings: settings.name.clone() });
+    }
     schedule.levels = levels(&schedule, selection);
     let several = |factor: &Factor| schedule.levels.get(factor).is_some_and(|levels| levels.len() > 1);
     schedule.compare = selection.compare.filter(several);
