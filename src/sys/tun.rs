@@ -24,13 +24,21 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the device `name` in this thread's network namespace, with `queues` queues, each to be read and written by
-    /// itself. The kernel keeps a flow in one queue: the one through which its other direction is written.
+    /// Makes the device `name` in this thread's network namespace.
+    ///
+    /// # Errors
+    /// As [`Tun::open_queues`].
+    pub fn open(name: &str, vnet_hdr: bool) -> io::Result<Self> {
+        let flags = libc::IFF_TUN | libc::IFF_NO_PI | if vnet_hdr { libc::IFF_VNET_HDR } else { 0 };
+        Self::attach(name, flags | libc::IFF_TUN_EXCL)
+    }
+
+    /// Makes the device `name` with `queues` queues, each to be read and written by itself. The kernel keeps a flow in one queue: the one through which its other direction is written.
     ///
     /// # Errors
     /// `ENOENT`, `ENODEV` or `EACCES` from opening `/dev/net/tun`; `EPERM` without CAP_NET_ADMIN; `EBUSY` if the name
     /// exists; `EINVAL` if the kernel knows no virtio-net header.
-    pub fn open(name: &str, vnet_hdr: bool, queues: usize) -> io::Result<Vec<Self>> {
+    pub fn open_queues(name: &str, vnet_hdr: bool, queues: usize) -> io::Result<Vec<Self>> {
         let common = libc::IFF_TUN
             | libc::IFF_NO_PI
             | if vnet_hdr { libc::IFF_VNET_HDR } else { 0 }

@@ -175,11 +175,11 @@ fn open_tun(options: &ServeOptions) -> Result<(Vec<Arc<dyn TunDevice>>, Vec<Stri
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         (processors / 2).clamp(1, MAX_QUEUES)
     });
-    let (tuns, vnet_hdr) = match Tun::open(name, true, queues) {
+    let (tuns, vnet_hdr) = match Tun::open_queues(name, true, queues) {
         Ok(tuns) => (tuns, true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             notes.push(format!("the TUN device takes no virtio-net header: {error}"));
-            (Tun::open(name, false, queues).map_err(|error| tun_error(name, error))?, false)
+            (Tun::open_queues(name, false, queues).map_err(|error| tun_error(name, error))?, false)
         }
         Err(error) => return Err(tun_error(name, error)),
     };
