@@ -74,7 +74,10 @@ pub fn main() -> ExitCode {
         // Whoever reads us has seen enough, `wglab report | head` for one.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output.error(&error);
+            match error.downcast_ref::<files::Refused>() {
+                Some(files::Refused(refused)) => output.rendered_error(&refused.render(output.colors_stderr())),
+                None => output.error(&error),
+            }
             ExitCode::from(2)
         }
     }
@@ -96,14 +99,12 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
             clap_mangen::Man::new(Cli::command()).render(&mut io::stdout().lock())?;
             Ok(Exit::Done)
         }
-        Command::Agent => unreachable_hidden(),
+        // `hidden` has it, unless an option came first.
+        Command::Agent => {
+            agent::serve()?;
+            Ok(Exit::Done)
+        }
     }
-}
-
-/// `agent` is listed for people to see and is dispatched before the arguments are parsed.
-fn unreachable_hidden() -> anyhow::Result<Exit> {
-    agent::serve()?;
-    Ok(Exit::Done)
 }
 
 /// The commands by which the program starts itself.
@@ -112,7 +113,9 @@ fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
     let result: Result<(), Box<dyn std::error::Error>> = match arguments.get(1)?.to_str()? {
         init::INIT_COMMAND => init::run().map_err(Into::into),
         init::AGENT_COMMAND if arguments.len() == 2 => agent::serve().map_err(Into::into),
-        "tunnel" => tunnel::ServeOptions::from_args(rest()).and_then(|options| tunnel::serve(&options)).map_err(Into::into),
+        "tunnel" => {
+            tunnel::ServeOptions::from_args(rest()).and_then(|options| tunnel::serve(&options)).map_err(Into::into)
+        }
         _ => return None,
     };
     Some(match result {
@@ -125,5 +128,7 @@ fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
 }

@@ -156,7 +156,8 @@ pub fn command(node: &str, argv: &[String]) -> Result<Channel, ReachError> {
         .kill_on_drop(true)
         .spawn()
         .map_err(failed)?;
-    let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+    let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
         return Err(failed(missing()));
     };
     let channel = Channel::new(node, Box::new(output), Box::new(input), Tail::follow(errors));

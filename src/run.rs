@@ -109,7 +109,7 @@ pub async fn run(
         watch.note(note);
     }
     let mut header = order.header;
-    header.nodes = lab.facts.iter().map(|(node, facts)| (node.clone(), serde_json::json!(facts))).collect();
+    header.nodes = lab.describe();
     recorder.header(&header)?;
 
     let mut interrupted = None;

@@ -25,7 +25,9 @@ pub enum FrameError {
         start: String,
     },
     /// A length that no message has.
-    #[error("a frame of {0} bytes was announced, and none is longer than {MAX_FRAME}: something else writes into the pipe")]
+    #[error(
+        "a frame of {0} bytes was announced, and none is longer than {MAX_FRAME}: something else writes into the pipe"
+    )]
     TooLong(usize),
     /// A frame that is not a message.
     #[error("a frame is not a message that this version knows: {0}")]
@@ -38,7 +40,8 @@ pub enum FrameError {
 /// The message does not serialise, or is longer than [`MAX_FRAME`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let body = serde_json::to_vec(message).map_err(FrameError::NotAMessage)?;
-    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_FRAME).ok_or(FrameError::TooLong(body.len()))?;
+    let length =
+        u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_FRAME).ok_or(FrameError::TooLong(body.len()))?;
     let mut frame = length.to_be_bytes().to_vec();
     frame.extend_from_slice(&body);
     Ok(frame)
@@ -78,7 +81,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The pipe carries something else; nothing more can be read from it then.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         if self.banner.is_some() && !self.skip_banner()? {
             return Ok(None);
         }
@@ -124,7 +127,7 @@ mod tests {
             let mut seen = Vec::new();
             for part in wire.chunks(chunk) {
                 decoder.push(part);
-                while let Some(message) = decoder.next::<String>().unwrap() {
+                while let Some(message) = decoder.message::<String>().unwrap() {
                     seen.push(message);
                 }
             }
@@ -136,10 +139,10 @@ mod tests {
     fn what_is_no_agent_is_named_by_what_it_said() {
         let mut decoder = Decoder::after_banner();
         decoder.push(b"sh: wglab: not found\n");
-        assert_eq!(decoder.next::<String>().unwrap(), None);
+        assert_eq!(decoder.message::<String>().unwrap(), None);
         assert_eq!(decoder.banner(), "sh: wglab: not found");
         decoder.push(&vec![b'x'; MAX_BANNER + 1]);
-        let error = decoder.next::<String>().unwrap_err().to_string();
+        let error = decoder.message::<String>().unwrap_err().to_string();
         assert!(error.contains("wglab: not found"), "{error}");
     }
 
@@ -147,6 +150,6 @@ mod tests {
     fn a_length_that_nobody_sends_is_refused_before_memory_is_taken() {
         let mut decoder = Decoder::new();
         decoder.push(b"HTTP/1.1 400 Bad Request\r\n");
-        assert!(matches!(decoder.next::<String>(), Err(FrameError::TooLong(_))));
+        assert!(matches!(decoder.message::<String>(), Err(FrameError::TooLong(_))));
     }
 }

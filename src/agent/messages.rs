@@ -11,7 +11,10 @@ pub use crate::host::Facts;
 pub use crate::host::interfaces::InterfaceState;
 pub use crate::lab::provider::{Delivery, Port, PortReading, ProviderState, ProviderUnderlay};
 pub use crate::sys::tcp_info::TcpInfo;
-pub use crate::traffic::{Buffers, Caution as TrafficCaution, DATAGRAM_HEADER, Histogram, Job, JobKind, Outcome, ProbeSpec, Role, Sampling, meters};
+pub use crate::traffic::{
+    Buffers, Caution as TrafficCaution, DATAGRAM_HEADER, Histogram, Job, JobKind, Outcome, ProbeSpec, Role, Sampling,
+    meters,
+};
 pub use crate::tunnel::{EngineSpec, PeerSpec, Pin, PublicKey, Status, TunnelSpec, why_no_handshake};
 
 /// The version of these messages. Other versions are refused in the hello.
@@ -28,6 +31,8 @@ pub enum Ask {
     },
     /// What the host is and can do. Told as `Facts`.
     Probe,
+    /// How much the traffic engine moves where nothing but the host binds it. Told as `Calibration`.
+    Calibrate,
     /// Be exactly this. Told as `Applied`.
     Apply(Box<NodeState>),
     /// Send one small datagram to each address, so that tunnels shake hands. Told as `Done`.
@@ -53,6 +58,8 @@ pub enum Tell {
     Hello(Hello),
     /// To `Probe`.
     Facts(Box<Facts>),
+    /// To `Calibrate`.
+    Calibration(Calibration),
     /// To `Apply`.
     Applied(Applied),
     /// To `Wake` and an idle `Stop`.
@@ -79,6 +86,7 @@ impl Tell {
         match self {
             Self::Hello(_) => "hello",
             Self::Facts(_) => "facts",
+            Self::Calibration(_) => "calibration",
             Self::Applied(_) => "applied",
             Self::Done => "done",
             Self::Status(_) => "status",
@@ -98,6 +106,15 @@ pub struct Hello {
     pub version: String,
     /// Its process id in its own PID namespace.
     pub pid: u32,
+}
+
+/// The traffic engine's own ceiling on a host, over its loopback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// What four TCP streams move, bits per second.
+    pub tcp_bits_per_second: u64,
+    /// How long it was measured, nanoseconds.
+    pub window_ns: u64,
 }
 
 /// What a node, or the provider, is to be. What is not named is removed.

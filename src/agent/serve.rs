@@ -16,6 +16,7 @@ use crate::traffic::meters::{Meters, Snapshot};
 use crate::traffic::{self, Outcome, Prepared, StopHandle, TrafficError};
 use node::Node;
 
+mod calibrate;
 mod node;
 
 /// Why an agent ends before its conductor wants it to.
@@ -37,14 +38,14 @@ enum Event {
     Asked(Ask),
     Broken(AgentError),
     Closed,
-    Finished(Result<Outcome, TrafficError>),
+    Finished(Box<Result<Outcome, TrafficError>>),
 }
 
 /// The job, if there is one.
 enum Work {
     Idle,
-    Prepared(Prepared),
-    Running { stop: StopHandle, before: Readings, thread: thread::JoinHandle<()> },
+    Prepared(Box<Prepared>),
+    Running { stop: StopHandle, before: Box<Readings>, thread: thread::JoinHandle<()> },
 }
 
 /// What is read before and after a job.
@@ -77,7 +78,7 @@ fn read(events: &Sender<Event>) {
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let event = match decoder.next::<Ask>() {
+        let event = match decoder.message::<Ask>() {
             Ok(Some(ask)) => Event::Asked(ask),
             Err(error) => Event::Broken(error.into()),
             Ok(None) => match input.read(&mut buffer) {
@@ -109,7 +110,7 @@ impl Agent {
         while let Ok(event) = inbox.recv() {
             let told = match event {
                 Event::Asked(ask) => self.answer(ask),
-                Event::Finished(result) => Some(self.finished(result)),
+                Event::Finished(result) => Some(self.finished(*result)),
                 Event::Closed => return Ok(()),
                 Event::Broken(error) => return Err(error),
             };
@@ -129,6 +130,7 @@ impl Agent {
                 pid: std::process::id(),
             }),
             Ask::Probe => Tell::Facts(Box::new(host::facts())),
+            Ask::Calibrate => calibrate::calibrate().map_or_else(|error| failed(&error), Tell::Calibration),
             Ask::Apply(state) => self.node.apply(&state).map_or_else(|error| failed(&error), Tell::Applied),
             Ask::Wake { targets } => match wake(&targets) {
                 Ok(()) => Tell::Done,
@@ -157,7 +159,7 @@ impl Agent {
         match traffic::prepare(&assignment.job) {
             Ok(prepared) => {
                 let ports = prepared.ports();
-                self.work = Work::Prepared(prepared);
+                self.work = Work::Prepared(Box::new(prepared));
                 Tell::Ready { ports }
             }
             Err(error) => failed(&error),
@@ -177,11 +179,11 @@ impl Agent {
         let events = self.events.clone();
         let wait = move || {
             // The main thread is gone when nobody receives this, and then nobody wants it.
-            let _unwanted = events.send(Event::Finished(running.wait()));
+            let _unwanted = events.send(Event::Finished(Box::new(running.wait())));
         };
         match thread::Builder::new().name("agent-job".to_owned()).spawn(wait) {
             Ok(thread) => {
-                self.work = Work::Running { stop, before, thread };
+                self.work = Work::Running { stop, before: Box::new(before), thread };
                 None
             }
             Err(error) => Some(failed(&error)),

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use super::Exit;
 use super::args::{CompareArgs, ReportArgs};
 use super::files::{self, Named};
 use super::output::Output;
-use super::Exit;
 use crate::record::Record;
 use crate::report::{self, Format, Report};
 use crate::verdict::{self, By, Comparison, GateResult, Policy, Source, VerdictError};
@@ -35,7 +35,13 @@ pub(super) fn report(args: &ReportArgs, output: &Output) -> anyhow::Result<Exit>
 }
 
 /// What a run has found, and what its gate says.
-pub(super) fn answer(record: &Named, policy: &Policy, gate: bool, detail: bool, output: &Output) -> anyhow::Result<Exit> {
+pub(super) fn answer(
+    record: &Named,
+    policy: &Policy,
+    gate: bool,
+    detail: bool,
+    output: &Output,
+) -> anyhow::Result<Exit> {
     let records = std::slice::from_ref(record);
     let sources = sources(records);
     let comparison = if gate { Some(verdict::compare(&sources, None, policy)?) } else { of_itself(&sources, policy)? };
@@ -82,7 +88,8 @@ fn sources(records: &[Named]) -> Vec<Source<'_>> {
 pub(super) fn policy(gate: bool, file: Option<&Path>) -> anyhow::Result<Policy> {
     let mut policy = match file {
         Some(path) => {
-            let text = fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))?;
+            let text =
+                fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))?;
             toml::from_str(&text).with_context(|| format!("the policy {}", path.display()))?
         }
         None => Policy::default(),

@@ -44,9 +44,11 @@ pub(super) fn new_record(out: Option<&Path>, topology: &str, started: &str) -> P
     if let Some(out) = out {
         return out.to_owned();
     }
-    let stem = Path::new(topology).file_stem().map_or_else(|| "run".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let stem =
+        Path::new(topology).file_stem().map_or_else(|| "run".to_owned(), |stem| stem.to_string_lossy().into_owned());
     // Names sort by time; colons are trouble in scp and make.
-    let stamp: String = started.chars().filter(|c| !matches!(c, ':' | '-')).map(|c| if c == '.' { '-' } else { c }).collect();
+    let stamp: String =
+        started.chars().filter(|c| !matches!(c, ':' | '-')).map(|c| if c == '.' { '-' } else { c }).collect();
     Path::new(RECORDS).join(format!("{}-{stem}", stamp.trim_end_matches('Z')))
 }
 
@@ -86,5 +88,8 @@ fn last() -> anyhow::Result<PathBuf> {
             directories.push(path);
         }
     }
-    directories.into_iter().max().with_context(|| format!("there is no record under ./{RECORDS}: `wglab run` makes one, or name one"))
+    directories
+        .into_iter()
+        .max()
+        .with_context(|| format!("there is no record under ./{RECORDS}: `wglab run` makes one, or name one"))
 }

@@ -81,7 +81,8 @@ fn describe(plan: &Plan) -> String {
         for (tunnel, end) in plan.tunnels.iter().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end))) {
             if end.node == node.name {
                 let inner = end.inner.addr();
-                let _infallible = writeln!(text, "  {:<15} {inner}  {} over {}", end.interface, tunnel.engine, tunnel.underlay);
+                let _infallible =
+                    writeln!(text, "  {:<15} {inner}  {} over {}", end.interface, tunnel.engine, tunnel.underlay);
             }
         }
     }
@@ -105,7 +106,8 @@ pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
             None => bail!("no lab is up; `wglab up pair` raises one"),
         },
         several => {
-            let list = several.iter().map(|lab| format!("{} (process {})", lab.name, lab.pid)).collect::<Vec<_>>().join(", ");
+            let list =
+                several.iter().map(|lab| format!("{} (process {})", lab.name, lab.pid)).collect::<Vec<_>>().join(", ");
             bail!("several labs are up: {list}; choose one with --lab PID")
         }
     };

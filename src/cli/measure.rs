@@ -5,13 +5,13 @@ use std::future::Future;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::Exit;
 use super::args::RunArgs;
 use super::compare::{answer, policy, write_summary};
 use super::files::{self, Named};
 use super::output::Output;
 use super::plan::plan_of;
 use super::watch::Terminal;
-use super::Exit;
 use crate::plan::Plan;
 use crate::record::{FORMAT, Header, Record, Status, VERSION};
 use crate::run::{self, Finished, Order, RUNS};

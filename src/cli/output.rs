@@ -55,10 +55,6 @@ impl Output {
         self.colors(io::stderr().is_terminal())
     }
 
-    pub(super) fn colors_stdout(&self) -> bool {
-        self.colors(io::stdout().is_terminal())
-    }
-
     pub(super) const fn quiet(&self) -> bool {
         self.quiet
     }

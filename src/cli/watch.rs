@@ -74,7 +74,12 @@ impl Watch for Terminal<'_> {
         let left = Span::new(Duration::from_secs(run.left.as_secs() + 1));
         let what = format!(
             "{} over {} on {}, {}, round {}, {}",
-            run.arrangement.engine, run.arrangement.underlay, run.arrangement.stack, run.arrangement.pair, run.round, run.test.name,
+            run.arrangement.engine,
+            run.arrangement.underlay,
+            run.arrangement.stack,
+            run.arrangement.pair,
+            run.round,
+            run.test.name,
         );
         if let Some(bar) = &self.bar {
             bar.set_length(run.runs);

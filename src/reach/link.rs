@@ -12,9 +12,9 @@ use crate::agent::frame::{self, Decoder};
 use crate::agent::messages::{Ask, Hello, PROTOCOL, Tell};
 
 /// The agent's end of a byte pipe, as the conductor holds it.
-pub type Reader = Box<dyn AsyncRead + Unpin>;
+pub(super) type Reader = Box<dyn AsyncRead + Unpin>;
 /// The way to the agent.
-pub type Writer = Box<dyn AsyncWrite + Unpin>;
+pub(super) type Writer = Box<dyn AsyncWrite + Unpin>;
 
 /// How long an agent may take to come up: an OpenSSH login with slow name resolution is the slowest way seen.
 const HELLO_DEADLINE: Duration = Duration::from_secs(20);
@@ -55,16 +55,17 @@ impl Link {
     pub async fn open(channel: Channel) -> Result<(Self, Hello), ReachError> {
         let mut link = Self { channel, decoder: Decoder::after_banner() };
         link.send(&Ask::Hello { protocol: PROTOCOL }).await?;
-        match link.tell(HELLO_DEADLINE).await? {
-            Tell::Hello(hello) if hello.protocol == PROTOCOL => Ok((link, hello)),
-            Tell::Hello(hello) => Err(ReachError::OtherVersion {
+        let told = link.tell(HELLO_DEADLINE).await?;
+        let Tell::Hello(hello) = &told else { return Err(link.unexpected(&told)) };
+        if hello.protocol != PROTOCOL {
+            return Err(ReachError::OtherVersion {
                 node: link.channel.node,
-                version: hello.version,
+                version: hello.version.clone(),
                 protocol: hello.protocol,
                 ours: PROTOCOL,
-            }),
-            other => Err(link.unexpected(&other)),
+            });
         }
+        Ok((link, hello.clone()))
     }
 
     /// Whether a command of ours is between us and the agent.
@@ -111,7 +112,8 @@ impl Link {
     /// # Errors
     /// The pipe is gone.
     pub async fn send(&mut self, ask: &Ask) -> Result<(), ReachError> {
-        let frame = frame::encode(ask).map_err(|source| ReachError::Frame { node: self.channel.node.clone(), source })?;
+        let frame =
+            frame::encode(ask).map_err(|source| ReachError::Frame { node: self.channel.node.clone(), source })?;
         let written = async {
             self.channel.writer.write_all(&frame).await?;
             self.channel.writer.flush().await
@@ -128,10 +130,8 @@ impl Link {
     /// As [`Link::ask`].
     pub async fn tell(&mut self, deadline: Duration) -> Result<Tell, ReachError> {
         match timeout(deadline, self.next()).await {
-            Ok(told) => match told? {
-                Tell::Failed { what } => Err(ReachError::Failed { node: self.channel.node.clone(), what }),
-                told => Ok(told),
-            },
+            Ok(Ok(Tell::Failed { what })) => Err(ReachError::Failed { node: self.channel.node.clone(), what }),
+            Ok(told) => told,
             Err(_) => Err(ReachError::Silent {
                 node: self.channel.node.clone(),
                 seconds: deadline.as_secs_f64(),
@@ -152,7 +152,7 @@ impl Link {
         let mut buffer = vec![0; 64 << 10];
         loop {
             let node = &self.channel.node;
-            let message = self.decoder.next().map_err(|source| ReachError::Frame { node: node.clone(), source })?;
+            let message = self.decoder.message().map_err(|source| ReachError::Frame { node: node.clone(), source })?;
             if let Some(message) = message {
                 return Ok(message);
             }

@@ -11,14 +11,14 @@ const LINES: usize = 12;
 const LINE_BYTES: usize = 400;
 
 /// What was said last. Dropping it ends the reading.
-pub struct Tail {
+pub(super) struct Tail {
     lines: Arc<Mutex<VecDeque<String>>>,
     task: JoinHandle<()>,
 }
 
 impl Tail {
     /// Reads `source` to its end in the background. Needs a local task set around it.
-    pub fn follow(source: impl AsyncRead + Unpin + 'static) -> Self {
+    pub(super) fn follow(source: impl AsyncRead + Unpin + 'static) -> Self {
         let lines = Arc::new(Mutex::new(VecDeque::new()));
         let sink = Arc::clone(&lines);
         let task = tokio::task::spawn_local(async move {
@@ -37,14 +37,14 @@ impl Tail {
     }
 
     /// Waits a moment for the rest of what a process that has just ended wrote.
-    pub async fn settle(&mut self) {
+    pub(super) async fn settle(&mut self) {
         if !self.task.is_finished() {
             let _late = tokio::time::timeout(Duration::from_millis(200), &mut self.task).await;
         }
     }
 
     /// The last lines, or `other` where there is none; `nothing` if that is empty too.
-    pub fn text_or(&self, other: &str) -> String {
+    pub(super) fn text_or(&self, other: &str) -> String {
         let kept = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let text = kept.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
         let text = if text.is_empty() { other.to_owned() } else { text };

@@ -37,7 +37,8 @@ impl Beacon {
     /// Shows the lab of this process.
     pub fn light(name: &str, nodes: &BTreeMap<String, u32>) -> anyhow::Result<Self> {
         let pid = std::process::id();
-        let nodes = nodes.iter().filter(|(name, _)| !name.starts_with('(')).map(|(name, pid)| (name.clone(), *pid)).collect();
+        let nodes =
+            nodes.iter().filter(|(name, _)| !name.starts_with('(')).map(|(name, pid)| (name.clone(), *pid)).collect();
         let answer = serde_json::to_vec(&Found { pid, name: name.to_owned(), nodes })?;
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(format!("{PREFIX}{pid}"))?)
             .context("cannot open the socket by which `wglab exec` finds this lab")?;
@@ -58,8 +59,10 @@ impl Beacon {
 /// The labs that are up in this network namespace; only that of process `pid`, if it is given.
 pub fn find(pid: Option<u32>) -> anyhow::Result<Vec<Found>> {
     let sockets = fs::read_to_string("/proc/net/unix").context("cannot list the sockets by which labs are found")?;
-    let owners = sockets.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@')?.strip_prefix(PREFIX));
-    let mut owners: Vec<u32> = owners.filter_map(|owner| owner.parse().ok()).filter(|owner| pid.is_none_or(|pid| pid == *owner)).collect();
+    let owners =
+        sockets.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@')?.strip_prefix(PREFIX));
+    let mut owners: Vec<u32> =
+        owners.filter_map(|owner| owner.parse().ok()).filter(|owner| pid.is_none_or(|pid| pid == *owner)).collect();
     owners.sort_unstable();
     owners.dedup();
     // One that went down between the list and the question is not up.

@@ -24,12 +24,16 @@ pub(super) struct Place {
 pub(super) fn places(plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<(Place, Place)> {
     if let Some(tunnel) = plan.tunnel(&arrangement.engine, &arrangement.underlay) {
         let (client, server) = tunnel.ends(&arrangement.pair).context("the plan's tunnel does not join the pair")?;
-        let place = |end: &crate::plan::TunnelEnd| Place { address: end.inner.addr(), interface: Some(end.interface.clone()) };
+        let place =
+            |end: &crate::plan::TunnelEnd| Place { address: end.inner.addr(), interface: Some(end.interface.clone()) };
         return Ok((place(client), place(server)));
     }
     let place = |node: &str| {
         let attachment = attachment(plan, node, &arrangement.underlay)?;
-        anyhow::Ok(Place { address: attachment.address, interface: attachment.link.as_ref().map(|link| link.interface.clone()) })
+        anyhow::Ok(Place {
+            address: attachment.address,
+            interface: attachment.link.as_ref().map(|link| link.interface.clone()),
+        })
     };
     Ok((place(&arrangement.pair.client)?, place(&arrangement.pair.server)?))
 }
@@ -64,7 +68,7 @@ pub(super) fn jobs(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, seed
 
 fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
     let streams = || u16::try_from(test.streams.unwrap_or(1)).context("more streams than a job can hold");
-    let payload = |least: u64| test.payload.unwrap_or(Bytes::new(least));
+    let payload = |least: u64| test.payload.unwrap_or_else(|| Bytes::new(least));
     Ok(match test.kind {
         TestKind::TcpStream => JobKind::TcpStream { streams: streams()?, buffers: Buffers::default() },
         TestKind::UdpStream => {
@@ -84,7 +88,9 @@ fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
             rate: match test.rate {
                 Some(Rate::Packets(rate)) => rate,
                 None => PacketRate::from_per_second(100),
-                Some(Rate::Bits(_) | Rate::Max) => bail!("test {}: a ping's rate is in packets per second, like 100/s", test.name),
+                Some(Rate::Bits(_) | Rate::Max) => {
+                    bail!("test {}: a ping's rate is in packets per second, like 100/s", test.name)
+                }
             },
             payload: payload(56),
         },

@@ -14,12 +14,12 @@ const NAME: &str = "wglab-run-lock";
 
 /// Held until dropped.
 #[derive(Debug)]
-pub struct Lock {
+pub(super) struct Lock {
     _listener: UnixListener,
 }
 
 /// Takes the lock; where another run holds it, says so once by `on_wait` (with the holder's process id) and waits for its end.
-pub async fn take(on_wait: impl FnMut(i32)) -> anyhow::Result<Lock> {
+pub(super) async fn take(on_wait: impl FnMut(i32)) -> anyhow::Result<Lock> {
     take_named(NAME, on_wait).await
 }
 

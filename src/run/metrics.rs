@@ -109,7 +109,10 @@ fn stream(out: &mut Measured, both: Both<'_>) {
     let sent = sender.counts.sent_bytes.zip(seconds);
     out.put("sent_bits_per_second", sent.map(|(bytes, seconds)| bytes as f64 * 8.0 / seconds));
     out.put("retransmit_ratio", retransmit_ratio(sender));
-    out.put("bytes_per_packet", both.pinned.and_then(|interface| both.receiver().meters.bytes_per_received_packet(interface)));
+    out.put(
+        "bytes_per_packet",
+        both.pinned.and_then(|interface| both.receiver().meters.bytes_per_received_packet(interface)),
+    );
     if let Some(probe) = &both.client.traffic.probe {
         out.latency("probe", &probe.latency.histogram);
         let lost = probe.sent.saturating_sub(probe.latency.histogram.count());
@@ -205,7 +208,12 @@ fn engine(out: &mut Measured, both: Both<'_>) {
 fn conditions(out: &mut Measured, both: Both<'_>) {
     for (end, outcome) in [("client", both.client), ("server", both.server)] {
         if let Value::Object(fields) = json!(outcome.traffic.conditions) {
-            out.conditions.extend(fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (format!("{end}.{key}"), value)));
+            out.conditions.extend(
+                fields
+                    .into_iter()
+                    .filter(|(_, value)| !value.is_null())
+                    .map(|(key, value)| (format!("{end}.{key}"), value)),
+            );
         }
     }
 }

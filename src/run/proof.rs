@@ -44,7 +44,13 @@ impl Evidence<'_> {
 }
 
 /// Every check of one run, from both ends.
-pub(super) fn prove(plan: &Plan, arrangement: &Arrangement, keys: &Keys, client: Evidence<'_>, server: Evidence<'_>) -> Vec<Check> {
+pub(super) fn prove(
+    plan: &Plan,
+    arrangement: &Arrangement,
+    keys: &Keys,
+    client: Evidence<'_>,
+    server: Evidence<'_>,
+) -> Vec<Check> {
     let tunnel = plan.tunnel(&arrangement.engine, &arrangement.underlay);
     let ends = tunnel.and_then(|tunnel| tunnel.ends(&arrangement.pair));
     let mut checks = Vec::new();
@@ -81,7 +87,8 @@ fn far_end(plan: &Plan, keys: &Keys, evidence: Evidence<'_>, here: &TunnelEnd, t
         .flat_map(|around| [&around.before, &around.after])
         .map(|status| status.peers.iter().find(|peer| Some(&peer.public_key) == key).and_then(|peer| peer.endpoint))
         .collect();
-    let text = |address: &Option<SocketAddr>| address.map_or_else(|| "nothing".to_owned(), |address| address.to_string());
+    let text =
+        |address: &Option<SocketAddr>| address.map_or_else(|| "nothing".to_owned(), |address| address.to_string());
     let mut said: Vec<String> = seen.iter().map(text).collect();
     said.dedup();
     Check {
@@ -130,7 +137,12 @@ fn others_rested(evidence: Evidence<'_>, busy: Option<&str>) -> Option<Check> {
 }
 
 /// The other underlays' interfaces carried nothing that could be a part of the test.
-fn other_underlays_rested(plan: &Plan, arrangement: &Arrangement, evidence: Evidence<'_>, carried: u64) -> Option<Check> {
+fn other_underlays_rested(
+    plan: &Plan,
+    arrangement: &Arrangement,
+    evidence: Evidence<'_>,
+    carried: u64,
+) -> Option<Check> {
     let node = plan.node(evidence.node)?;
     let others: Vec<&str> = node
         .attachments

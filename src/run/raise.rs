@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Watch;
 use super::states::{self, Keys, PROVIDER, Stacks};
-use crate::agent::messages::{Applied, Ask, Facts, JobOutcome, NodeState, Status, Tell, why_no_handshake};
+use crate::agent::messages::{Applied, Ask, Calibration, Facts, JobOutcome, NodeState, Status, Tell, why_no_handshake};
 use crate::plan::{Arrangement, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
 use crate::reach::{self, Link, LocalLab};
 
@@ -27,6 +27,8 @@ pub struct Lab {
     pub nodes: BTreeMap<String, Link>,
     /// What each node is.
     pub facts: BTreeMap<String, Facts>,
+    /// The generator's own ceiling on each node.
+    pub calibrations: BTreeMap<String, Calibration>,
     /// What made-here nodes as a whole could not be given.
     pub notes: Vec<String>,
     /// Process ids of agents in the lab's PID namespace.
@@ -74,6 +76,7 @@ impl Lab {
         let mut lab = Self {
             nodes: BTreeMap::new(),
             facts: BTreeMap::new(),
+            calibrations: BTreeMap::new(),
             notes: Vec::new(),
             pids: BTreeMap::new(),
             host_pids: BTreeMap::new(),
@@ -119,10 +122,9 @@ impl Lab {
 
     async fn build(&mut self, plan: &Plan, watch: &mut dyn Watch) -> anyhow::Result<()> {
         let probes = self.nodes.values_mut().map(|link| async move {
-            match link.ask(&Ask::Probe, ANSWER).await? {
-                Tell::Facts(facts) => Ok((link.node().to_owned(), *facts)),
-                other => Err(link.unexpected(&other)),
-            }
+            let told = link.ask(&Ask::Probe, ANSWER).await?;
+            let Tell::Facts(facts) = told else { return Err(link.unexpected(&told)) };
+            Ok((link.node().to_owned(), *facts))
         });
         self.facts = try_join_all(probes).await?.into_iter().collect();
 
@@ -131,17 +133,46 @@ impl Lab {
             self.stacks = plan.nodes.iter().map(|node| (node.name.clone(), stack.name.clone())).collect();
         }
         self.apply_provider(plan).await?;
-        self.states = plan.nodes.iter().map(|node| (node.name.clone(), states::node(plan, node, &self.stacks, self.cpus(&node.name)))).collect();
+        self.states = plan
+            .nodes
+            .iter()
+            .map(|node| (node.name.clone(), states::node(plan, node, &self.stacks, self.cpus(&node.name))))
+            .collect();
         let refused = self.apply_nodes().await?;
         for (node, applied) in refused {
-            self.notes.extend(applied.refused.iter().map(|refusal| format!("node {node}: {}: {}", refusal.what, refusal.why)));
+            self.notes.extend(
+                applied.refused.iter().map(|refusal| format!("node {node}: {}: {}", refusal.what, refusal.why)),
+            );
         }
+
+        watch.stage("calibrating the generator");
+        self.calibrate().await?;
 
         if !plan.tunnels.is_empty() {
             watch.stage("building tunnels");
             self.tunnels(plan).await?;
             watch.stage("shaking hands");
             self.shake_hands(plan).await?;
+        }
+        Ok(())
+    }
+
+    /// One host after the other, since made-here nodes share this one: then the first speaks for all of them.
+    async fn calibrate(&mut self) -> anyhow::Result<()> {
+        let mut made_here = None;
+        for (name, link) in &mut self.nodes {
+            let calibration = match made_here.filter(|_| !link.is_command()) {
+                Some(calibration) => calibration,
+                None => {
+                    let told = link.ask(&Ask::Calibrate, ANSWER).await?;
+                    let Tell::Calibration(calibration) = told else { return Err(link.unexpected(&told).into()) };
+                    calibration
+                }
+            };
+            if !link.is_command() {
+                made_here = Some(calibration);
+            }
+            self.calibrations.insert(name.clone(), calibration);
         }
         Ok(())
     }
@@ -189,7 +220,9 @@ impl Lab {
 
     /// Wakes every tunnel and waits until both ends of each pair have a session.
     async fn shake_hands(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let usable = |lab: &Self, tunnel: &TunnelPlan| !lab.unavailable.contains_key(&(tunnel.engine.clone(), tunnel.underlay.clone()));
+        let usable = |lab: &Self, tunnel: &TunnelPlan| {
+            !lab.unavailable.contains_key(&(tunnel.engine.clone(), tunnel.underlay.clone()))
+        };
         let mut targets: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         let mut wanted = Vec::new();
         for tunnel in plan.tunnels.iter().filter(|tunnel| usable(self, tunnel)) {
@@ -214,7 +247,12 @@ impl Lab {
                 for (tunnel, client, server) in wanted {
                     let why = self.why_none(&statuses, client, server);
                     let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
-                    let text = format!("no handshake from {} to {} within {} s: {why}", client.node, server.node, HANDSHAKES.as_secs());
+                    let text = format!(
+                        "no handshake from {} to {} within {} s: {why}",
+                        client.node,
+                        server.node,
+                        HANDSHAKES.as_secs()
+                    );
                     self.unavailable.entry(cell).or_insert(text);
                 }
                 return Ok(());
@@ -226,15 +264,16 @@ impl Lab {
     /// The state of every tunnel, by node and interface.
     async fn statuses(&mut self) -> anyhow::Result<BTreeMap<(String, String), Status>> {
         let asked = self.nodes.values_mut().map(|link| async move {
-            match link.ask(&Ask::Status, ANSWER).await? {
-                Tell::Status(statuses) => Ok((link.node().to_owned(), statuses)),
-                other => Err(link.unexpected(&other)),
-            }
+            let told = link.ask(&Ask::Status, ANSWER).await?;
+            let Tell::Status(statuses) = told else { return Err(link.unexpected(&told)) };
+            Ok((link.node().to_owned(), statuses))
         });
         let told = try_join_all(asked).await?;
         Ok(told
             .into_iter()
-            .flat_map(|(node, statuses)| statuses.into_iter().map(move |(interface, status)| ((node.clone(), interface), status)))
+            .flat_map(|(node, statuses)| {
+                statuses.into_iter().map(move |(interface, status)| ((node.clone(), interface), status))
+            })
             .collect())
     }
 
@@ -249,7 +288,12 @@ impl Lab {
         sees(one, other) && sees(other, one)
     }
 
-    fn why_none(&self, statuses: &BTreeMap<(String, String), Status>, client: &TunnelEnd, server: &TunnelEnd) -> String {
+    fn why_none(
+        &self,
+        statuses: &BTreeMap<(String, String), Status>,
+        client: &TunnelEnd,
+        server: &TunnelEnd,
+    ) -> String {
         let end = |end: &TunnelEnd| Some((*self.keys.get(&place(end))?, statuses.get(&place(end))?));
         match (end(client), end(server)) {
             (Some(client), Some(server)) => why_no_handshake(client, server),
@@ -321,6 +365,18 @@ impl Lab {
         if ends.is_empty() { error } else { error.context(ends.join("; ")) }
     }
 
+    /// What each node is and what its generator can do, for the record's header.
+    pub(super) fn describe(&self) -> BTreeMap<String, Value> {
+        let describe = |(node, facts): (&String, &Facts)| {
+            let mut value = json!(facts);
+            if let (Some(fields), Some(calibration)) = (value.as_object_mut(), self.calibrations.get(node)) {
+                fields.insert("generator".to_owned(), json!(calibration));
+            }
+            (node.clone(), value)
+        };
+        self.facts.iter().map(describe).collect()
+    }
+
     /// Why cells cannot be measured, one line each.
     pub fn unavailable(&self) -> Vec<String> {
         let lines = self.unavailable.iter();
@@ -370,8 +426,12 @@ impl Lab {
         server: &JobOutcome,
     ) -> BTreeMap<String, Value> {
         let mut conditions = BTreeMap::new();
-        let ends = plan.tunnel(&arrangement.engine, &arrangement.underlay).and_then(|tunnel| tunnel.ends(&arrangement.pair));
-        let sides = [("client", &arrangement.pair.client, client, ends.map(|(end, _)| end)), ("server", &arrangement.pair.server, server, ends.map(|(_, end)| end))];
+        let ends =
+            plan.tunnel(&arrangement.engine, &arrangement.underlay).and_then(|tunnel| tunnel.ends(&arrangement.pair));
+        let sides = [
+            ("client", &arrangement.pair.client, client, ends.map(|(end, _)| end)),
+            ("server", &arrangement.pair.server, server, ends.map(|(_, end)| end)),
+        ];
         for (side, node, outcome, end) in sides {
             if let Some(facts) = self.facts.get(node) {
                 conditions.insert(format!("{side}.kernel"), json!(facts.kernel));
@@ -380,7 +440,10 @@ impl Lab {
             if let Some(delivery) = stack.and_then(|stack| stack.delivery) {
                 conditions.insert(format!("{side}.delivery"), json!(delivery));
             }
-            let Some(status) = end.and_then(|end| outcome.tunnels.get(&end.interface)).map(|around| &around.after) else { continue };
+            let Some(status) = end.and_then(|end| outcome.tunnels.get(&end.interface)).map(|around| &around.after)
+            else {
+                continue;
+            };
             if let Some(version) = &status.version {
                 conditions.insert(format!("{side}.engine_version"), json!(version));
             }
@@ -415,8 +478,7 @@ fn place(end: &TunnelEnd) -> (String, String) {
 }
 
 async fn apply(link: &mut Link, state: &NodeState) -> anyhow::Result<Applied> {
-    match link.ask(&Ask::Apply(Box::new(state.clone())), APPLY).await? {
-        Tell::Applied(applied) => Ok(applied),
-        other => Err(link.unexpected(&other).into()),
-    }
+    let told = link.ask(&Ask::Apply(Box::new(state.clone())), APPLY).await?;
+    let Tell::Applied(applied) = told else { return Err(link.unexpected(&told).into()) };
+    Ok(applied)
 }

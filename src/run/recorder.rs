@@ -23,15 +23,20 @@ impl Recorder {
     /// Makes the directory and opens the file: before anything is raised, so that a full disk or a wrong path costs nothing.
     pub fn create(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(RUNS);
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make the record's directory {}; choose another with --out", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| {
+            format!("cannot make the record's directory {}; choose another with --out", directory.display())
+        })?;
         let file = match OpenOptions::new().create_new(true).write(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                bail!("{} exists already; records are not overwritten: choose another directory with --out", path.display())
+                bail!(
+                    "{} exists already; records are not overwritten: choose another directory with --out",
+                    path.display()
+                )
             }
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot write {}; choose another directory with --out", path.display()));
+                return Err(error)
+                    .with_context(|| format!("cannot write {}; choose another directory with --out", path.display()));
             }
         };
         Ok(Self { directory: directory.to_owned(), file, runs: 0 })
@@ -79,6 +84,8 @@ impl Recorder {
 
     /// One write per line: after a crash there is a whole line or a cut last one.
     fn line(&mut self, line: &str) -> anyhow::Result<()> {
-        self.file.write_all(line.as_bytes()).with_context(|| format!("cannot write to {}", self.directory.join(RUNS).display()))
+        self.file
+            .write_all(line.as_bytes())
+            .with_context(|| format!("cannot write to {}", self.directory.join(RUNS).display()))
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::agent::messages::{
-    self, InterfaceState, NodeState, PeerSpec, Pin, Port, ProviderState, ProviderUnderlay, PublicKey, QueueState, TunnelSpec,
-    TunnelState,
+    self, InterfaceState, NodeState, PeerSpec, Pin, Port, ProviderState, ProviderUnderlay, PublicKey, QueueState,
+    TunnelSpec, TunnelState,
 };
 use crate::plan::{Delivery, EngineSpec, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
 
@@ -66,7 +66,8 @@ pub(super) fn node(plan: &Plan, node: &NodePlan, stacks: &Stacks, cpus: u32) -> 
     });
     let order = plan.nodes.iter().position(|other| other.name == node.name).and_then(|order| u32::try_from(order).ok());
     let limit = stacks.get(&node.name).and_then(|stack| plan.stack(stack)).and_then(|stack| stack.receive_queues);
-    let limited = limit.map(|queues| (0..queues.min(cpus)).map(|queue| (order.unwrap_or(0) + queue) % cpus.max(1)).collect());
+    let limited =
+        limit.map(|queues| (0..queues.min(cpus)).map(|queue| (order.unwrap_or(0) + queue) % cpus.max(1)).collect());
     let any = plan.stacks.iter().any(|stack| stack.receive_queues.is_some());
     let queues = links()
         .filter(|_| any)
@@ -80,12 +81,22 @@ pub(super) fn tunnels(plan: &Plan, node: &NodePlan, keys: &Keys) -> Vec<TunnelSt
     ends.filter(|(_, end)| end.node == node.name)
         .filter_map(|(tunnel, end)| {
             let engine = engine(&plan.engine(&end.engine)?.spec);
-            Some(TunnelState { spec: spec(tunnel, end, engine, node, keys), addresses: vec![end.inner], routes: end.routes.clone() })
+            Some(TunnelState {
+                spec: spec(tunnel, end, engine, node, keys),
+                addresses: vec![end.inner],
+                routes: end.routes.clone(),
+            })
         })
         .collect()
 }
 
-fn spec(tunnel: &TunnelPlan, end: &TunnelEnd, engine: messages::EngineSpec, node: &NodePlan, keys: &Keys) -> TunnelSpec {
+fn spec(
+    tunnel: &TunnelPlan,
+    end: &TunnelEnd,
+    engine: messages::EngineSpec,
+    node: &NodePlan,
+    keys: &Keys,
+) -> TunnelSpec {
     let link = node.attachment(&tunnel.underlay).and_then(|attachment| attachment.link.as_ref());
     let peers = end.peers.iter().filter_map(|peer| {
         Some(PeerSpec {

@@ -78,7 +78,7 @@ pub(super) async fn measure(
     run.conditions.extend(lab.conditions(plan, arrangement, &client, &server));
     run.cautions = measured.cautions;
     run.meters = measured.meters;
-    run.bottleneck = bottleneck(both);
+    run.bottleneck = generator(run, lab, arrangement).or_else(|| bottleneck(both));
     let evidence = |node, pinned, outcome| Evidence { node, pinned, outcome };
     run.proof = proof::prove(
         plan,
@@ -137,10 +137,14 @@ async fn execute(
             other.send(&Ask::Stop).await?;
         }
     }
-    let outcome = |link: &Link, told: Option<Result<Tell, String>>| match told.context("both ends have told")? {
-        Ok(Tell::Outcome(outcome)) => anyhow::Ok(Ok(*outcome)),
-        Ok(other) => Err(link.unexpected(&other).into()),
-        Err(why) => Ok(Err(why)),
+    let outcome = |link: &Link, told: Option<Result<Tell, String>>| {
+        let told = match told.context("both ends have told")? {
+            Ok(told) => told,
+            Err(why) => return Ok(Err(why)),
+        };
+        let unexpected = link.unexpected(&told);
+        let Tell::Outcome(outcome) = told else { return Err(anyhow::Error::from(unexpected)) };
+        Ok(Ok(*outcome))
     };
     Ok(match (outcome(client, at_client)?, outcome(server, at_server)?) {
         (Ok(client), Ok(server)) => Ok((client, server)),
@@ -150,10 +154,10 @@ async fn execute(
 }
 
 async fn prepare(link: &mut Link, job: Job) -> Result<Vec<u16>, ReachError> {
-    match link.ask(&Ask::Prepare(Box::new(Assignment { job })), PREPARE + GRACE).await? {
-        Tell::Ready { ports } => Ok(ports),
-        other => Err(link.unexpected(&other)),
-    }
+    let told = link.ask(&Ask::Prepare(Box::new(Assignment { job })), PREPARE + GRACE).await?;
+    let unexpected = link.unexpected(&told);
+    let Tell::Ready { ports } = told else { return Err(unexpected) };
+    Ok(ports)
 }
 
 /// What an agent could not do is the run's failure; an agent that is gone, silent or confused is the lab's.
@@ -163,6 +167,19 @@ fn of_run<T>(told: Result<T, ReachError>) -> anyhow::Result<Result<T, String>> {
         Err(error @ ReachError::Failed { .. }) => Ok(Err(error.to_string())),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A rate near what the generator moves over a loopback is the generator's, not the path's.
+fn generator(run: &Run, lab: &Lab, arrangement: &Arrangement) -> Option<Bottleneck> {
+    const NEAR: f64 = 0.9;
+    let rate = *run.metrics.get("throughput_bits_per_second")?;
+    let ends = [&arrangement.pair.client, &arrangement.pair.server];
+    let ceiling =
+        ends.iter().filter_map(|node| lab.calibrations.get(*node)).map(|it| it.tcp_bits_per_second).min()? as f64;
+    (rate >= NEAR * ceiling).then(|| Bottleneck {
+        is: "generator".to_owned(),
+        evidence: format!("{:.0} % of what the generator moves over the loopback", rate / ceiling * 100.0),
+    })
 }
 
 /// What bound the run, where a counter shows it.

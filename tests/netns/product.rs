@@ -263,7 +263,10 @@ fn killed_anywhere() -> Result<(), Failed> {
     for (point, delay) in [20, 60, 120, 250, 500, 900, 1400, 1900].into_iter().enumerate() {
         for victim in 0..4 {
             let directory = tempfile::tempdir()?;
-            let run = Running::start(directory.path(), &["run", "pair", "--out", "r", "--rounds", "1", "--duration", "50ms"])?;
+            let run = Running::start(
+                directory.path(),
+                &["run", "pair", "--out", "r", "--rounds", "1", "--duration", "50ms"],
+            )?;
             std::thread::sleep(Duration::from_millis(delay));
             let lab = lab_of(run.pid());
             let target = match (victim, &lab) {
@@ -291,7 +294,8 @@ fn two_runs() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let first = Running::start(directory.path(), &["run", "pair", "--rounds", "2", "--out", "r1"])?;
     first.until_measured(&directory.path().join("r1"))?;
-    let second = Running::start(directory.path(), &["run", "pair", "--rounds", "1", "--duration", "50ms", "--out", "r2"])?;
+    let second =
+        Running::start(directory.path(), &["run", "pair", "--rounds", "1", "--duration", "50ms", "--out", "r2"])?;
     let holder = first.pid();
     let (first, second) = (first.end()?, second.end()?);
     check_whole(&first, &record(&directory.path().join("r1"))?)?;

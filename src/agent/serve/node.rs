@@ -65,7 +65,9 @@ impl Node {
         self.apply_interfaces(&interfaces)?;
         for queue in &state.queues {
             if let Err(error) = self.apply_queues(queue) {
-                applied.refused.push(Refusal { what: format!("receive queues of {}", queue.interface), why: causes(&error) });
+                applied
+                    .refused
+                    .push(Refusal { what: format!("receive queues of {}", queue.interface), why: causes(&error) });
             }
         }
         Ok(applied)
