@@ -205,16 +205,13 @@ fn engine(out: &mut Measured, both: Both<'_>) {
     out.put("engine_peak_memory_bytes", peak.map(|bytes| bytes as f64));
 }
 
+/// What a socket says of itself that is a condition: where it is bound is the proof's matter, and its port is chance.
 fn conditions(out: &mut Measured, both: Both<'_>) {
+    const PLACE: [&str; 4] = ["local", "peer", "bound_interface", "interface"];
     for (end, outcome) in [("client", both.client), ("server", both.server)] {
-        if let Value::Object(fields) = json!(outcome.traffic.conditions) {
-            out.conditions.extend(
-                fields
-                    .into_iter()
-                    .filter(|(_, value)| !value.is_null())
-                    .map(|(key, value)| (format!("{end}.{key}"), value)),
-            );
-        }
+        let Value::Object(fields) = json!(outcome.traffic.conditions) else { continue };
+        let told = fields.into_iter().filter(|(name, value)| !value.is_null() && !PLACE.contains(&name.as_str()));
+        out.conditions.extend(told.map(|(name, value)| (format!("{end}.{name}"), value)));
     }
 }
 
