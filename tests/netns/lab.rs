@@ -9,8 +9,9 @@ use libtest_mimic::Failed;
 use nix::sys::signal::Signal;
 use wglab::host::facts::Facts;
 use wglab::reach::local::{AgentSpec, LabSpec, LocalAgent, LocalError, LocalLab, Privilege, raise};
-use wglab::sys::namespaces;
+use wglab::sys::namespaces::{self, Namespaces};
 use wglab::sys::pidfd::{ExitStatus, PidFd};
+use wglab::sys::spawn::Spawn;
 
 use crate::agent::{Ask, ask};
 use crate::left_over::{Holdings, adopt_orphans, reap_orphan};
@@ -27,6 +28,7 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("library::a_command_runs_inside_a_node", command_inside),
     ("library::signals_reach_a_command_inside", signals_inside),
     ("library::a_node_has_facts", node_facts),
+    ("library::a_system_that_refuses_gets_a_remedy", refused),
     ("an_ordinary_user_with_nothing_on_the_path_has_all_this_too", ordinary_user),
 ];
 
@@ -269,6 +271,49 @@ fn held_up() -> Result<(), Failed> {
     reap_orphan();
     assert!(error.contains(&format!("process {}", child.id())), "{error}");
     Ok(())
+}
+
+/// The hidden command of [`refuse`].
+pub(crate) const REFUSE_COMMAND: &str = "be-refused-a-lab";
+
+/// Started in a user namespace of its own: lowers a limit of that, and asks for a lab.
+pub(crate) fn refuse() -> ExitCode {
+    let kind = std::env::args().nth(2).unwrap_or_default();
+    if let Err(error) = std::fs::write(format!("/proc/sys/user/max_{kind}_namespaces"), "0") {
+        println!("cannot lower the limit: {error}");
+        return ExitCode::FAILURE;
+    }
+    match raise(&spec(&["a1"])).and_then(|lab| lab.down()) {
+        Ok(()) => println!("it was not refused"),
+        Err(error) => println!("{error}"),
+    }
+    ExitCode::SUCCESS
+}
+
+fn refused() -> Result<(), Failed> {
+    let before = Holdings::now();
+    // The init needs the one, an agent the other.
+    for (kind, named) in [("pid", "this system does not let a lab be made"), ("net", "node a1 cannot be made")] {
+        let (mut output, output_write) = std::io::pipe()?;
+        let null = std::fs::File::open("/dev/null")?;
+        let child = Spawn {
+            program: std::env::current_exe()?,
+            arguments: ["test", REFUSE_COMMAND, kind].map(OsString::from).to_vec(),
+            environment: Vec::new(),
+            files: vec![null.try_clone()?.into(), output_write.into(), null.into()],
+            namespaces: Namespaces { user: true, mount: true, ..Namespaces::default() },
+            mounts: Vec::new(),
+            own_session: false,
+            dies_with_thread: true,
+        };
+        let child = child.start()?;
+        let mut text = String::new();
+        output.read_to_string(&mut text)?;
+        assert_eq!(child.handle.reap()?, ExitStatus::Exited(0), "{text}");
+        let remedy = format!("sysctl -w user.max_{kind}_namespaces=");
+        assert!(text.contains(named) && text.contains(&remedy), "{text}");
+    }
+    before.restored()
 }
 
 fn node_facts() -> Result<(), Failed> {

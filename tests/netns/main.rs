@@ -41,6 +41,9 @@ fn main() -> ExitCode {
     if command == lab::HOLD_COMMAND {
         return lab::hold();
     }
+    if command == lab::REFUSE_COMMAND {
+        return lab::refuse();
+    }
     if command == lab::ENTER_COMMAND {
         return lab::enter();
     }

@@ -18,6 +18,7 @@ use crate::left_over::Holdings;
 
 pub(crate) const TESTS: &[super::Test] = &[
     ("library::underlays_carry_packets_between_nodes", underlays_carry),
+    ("library::forty_nodes_are_no_matter", many_nodes),
     ("library::delivery_is_what_the_stack_says", delivery),
     ("library::a_switch_of_delivery_is_quick", quick_switch),
     ("library::what_is_not_wanted_any_more_goes", shrink),
@@ -30,7 +31,7 @@ pub(crate) const TESTS: &[super::Test] = &[
 pub(crate) struct World {
     pub(crate) lab: LocalLab,
     pub(crate) state: ProviderState,
-    pub(crate) interfaces: [Vec<InterfaceState>; 2],
+    pub(crate) interfaces: Vec<Vec<InterfaceState>>,
 }
 
 fn mtu(bytes: u64) -> Mtu {
@@ -39,7 +40,11 @@ fn mtu(bytes: u64) -> Mtu {
 
 impl World {
     pub(crate) fn new() -> Result<Self, Failed> {
-        let lab = raise(&spec(&["provider", "a1", "b1"]))?;
+        Self::of(&["a1", "b1"])
+    }
+
+    fn of(nodes: &[&str]) -> Result<Self, Failed> {
+        let lab = raise(&spec(&[&["provider"], nodes].concat()))?;
         let underlay = |name: &str, bytes, bridge: Option<&str>| ProviderUnderlay {
             name: name.to_owned(),
             mtu: mtu(bytes),
@@ -51,7 +56,7 @@ impl World {
             underlay("public-ipv6", 1500, None),
             underlay("private", 1450, Some("b2")),
         ];
-        let mut interfaces = [Vec::new(), Vec::new()];
+        let mut interfaces = vec![Vec::new(); nodes.len()];
         for (node, agent) in lab.agents.iter().skip(1).enumerate() {
             let far = [
                 (format!("198.18.{node}.1/30"), format!("198.18.{node}.2/30"), Some("198.18.0.0/16")),
@@ -157,6 +162,23 @@ fn underlays_carry() -> Result<(), Failed> {
     world.tcp(1, 100_000)?;
     world.lab.down()?;
     before.restored()
+}
+
+fn many_nodes() -> Result<(), Failed> {
+    let names: Vec<String> = (0..40).map(|node| format!("n{node}")).collect();
+    let start = Instant::now();
+    let mut world = World::of(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let raised = start.elapsed();
+    world.up()?;
+    let up = start.elapsed();
+    let switch = world.deliver(Delivery::Unmerged)?;
+    eprintln!("40 nodes: raised after {raised:?}, 120 links up after {up:?}, a switch of all takes {switch} us");
+    for underlay in 0..3 {
+        let to = SocketAddr::new(world.address(39, underlay), 5001);
+        ask(&world.nodes()[39], &Ask::Accept(to))?;
+        ask(&world.nodes()[0], &Ask::Send(world.address(0, underlay), to, 10_000))?;
+    }
+    Ok(world.lab.down()?)
 }
 
 fn delivery() -> Result<(), Failed> {

@@ -44,6 +44,8 @@ impl Circumstances {
 }
 
 const AS_ROOT: &str = "or run this as root";
+const CONTAINER: &str = "the container that this runs in forbids namespaces: start it with `--privileged`, or with `--cap-add \
+     SYS_ADMIN --cap-add NET_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined`";
 
 /// What to do when the init could not be started.
 pub(super) fn remedy(error: &SpawnError, now: &Circumstances) -> String {
@@ -56,11 +58,9 @@ pub(super) fn remedy(error: &SpawnError, now: &Circumstances) -> String {
         Some(libc::EPERM | libc::EACCES) if now.apparmor == Some(1) && !now.root => format!(
             "AppArmor restricts user namespaces: run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, {AS_ROOT}"
         ),
-        Some(libc::EPERM | libc::EACCES) if now.seccomp || now.root => {
-            "the container that this runs in forbids namespaces: start it with `--privileged`, or with `--cap-add \
-             SYS_ADMIN --cap-add NET_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
-                .to_owned()
-        }
+        // A container's filter answers clone3 with "no such call", so that C libraries fall back to an older one.
+        Some(libc::ENOSYS) if now.seccomp => CONTAINER.to_owned(),
+        Some(libc::EPERM | libc::EACCES) if now.seccomp || now.root => CONTAINER.to_owned(),
         Some(libc::EPERM | libc::EACCES) => {
             format!("user namespaces are forbidden here (a chroot or a security policy does that): leave it, {AS_ROOT}")
         }
@@ -151,8 +151,9 @@ mod tests {
         assert!(remedy(&map(libc::EPERM), &ubuntu).contains("apparmor_restrict_unprivileged_userns=0"));
         let none = Circumstances { limits: vec![("user", 0), ("net", 9000)], ..plain };
         assert!(remedy(&clone(libc::ENOSPC), &none).contains("user.max_user_namespaces=15000"));
-        let docker = Circumstances { seccomp: true, root: true, ..plain.clone() };
+        let docker = Circumstances { seccomp: true, root: true, ..Circumstances::default() };
         assert!(remedy(&clone(libc::EPERM), &docker).contains("--privileged"));
+        assert!(remedy(&clone(libc::ENOSYS), &docker).contains("--privileged"));
         assert!(remedy(&clone(libc::EINVAL), &plain).contains("CONFIG_USER_NS"));
         assert!(remedy(&clone(libc::EPERM), &plain).contains("root"));
         let few = Circumstances { limits: vec![("user", 9000), ("net", 1)], root: true, ..plain };
