@@ -198,7 +198,9 @@ pub fn did_you_mean<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) ->
 pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.into_iter().collect();
     let wanted = text.to_lowercase().replace('_', "-");
-    let allowed = (wanted.chars().count() / 3).max(1);
+    // Any letter is one step from any other: a name of one letter suggests nothing.
+    let length = wanted.chars().count();
+    let allowed = if length < 2 { 0 } else { (length / 3).max(1) };
     let close = known
         .iter()
         .map(|name| (strsim::osa_distance(&wanted, &name.to_lowercase().replace('_', "-")), *name))
@@ -207,7 +209,7 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     if let Some((_, name)) = close {
         return Some(name);
     }
-    let mut prefixed = known.into_iter().filter(|name| wanted.chars().count() >= 2 && name.starts_with(text));
+    let mut prefixed = known.into_iter().filter(|name| length >= 2 && name.starts_with(text));
     prefixed.next().filter(|_| prefixed.next().is_none())
 }
 

@@ -22,6 +22,9 @@ fn an_unknown_word_is_refused_with_the_likely_one() {
     assert!(error.contains("did you mean `tcp-stream`?"), "{error}");
     let error = "tcp".parse::<TestKind>().unwrap_err().to_string();
     assert!(!error.contains("did you mean `udp"), "{error}");
+    assert_eq!(nearest("c", ["a", "b"]), None);
+    assert_eq!(nearest("a3", ["a1", "frankfurt"]), Some("a1"));
+    assert_eq!(nearest("frank", ["a1", "frankfurt"]), Some("frankfurt"));
 }
 
 #[test]

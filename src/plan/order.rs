@@ -35,13 +35,13 @@ pub(super) fn visits(schedule: &Schedule, rounds: u32, seed: u64) -> Vec<Visit> 
         .map(|engine| (engine, schedule.tests_of(engine)))
         .collect();
     let mut visits = Vec::with_capacity(schedule.arrangements.len() * rounds as usize);
-    for round in 0..rounds {
+    for round in 1..=rounds {
         shuffle(&mut blocks, &mut rng);
         for block in &blocks {
             // Neighbours run their tests in the same order: what a test leaves behind falls on both alike.
             let mut order: Vec<usize> = (0..schedule.tests.len()).collect();
             shuffle(&mut order, &mut rng);
-            for rank in williams(block.members.len(), round as usize + block.parity) {
+            for rank in williams(block.members.len(), round as usize - 1 + block.parity) {
                 let arrangement = block.members[rank];
                 let carried = &tests[schedule.arrangements[arrangement].engine.as_str()];
                 let tests = order.iter().copied().filter(|test| carried.contains(test)).collect();

@@ -241,7 +241,7 @@ fn order(plan: &Plan) -> Vec<Vec<String>> {
         let arrangement = &plan.arrangements[visit.arrangement];
         let tests: Vec<String> = visit.tests.iter().map(|&index| short(&plan.tests[index])).collect();
         vec![
-            (visit.round + 1).to_string(),
+            visit.round.to_string(),
             arrangement.pair.to_string(),
             arrangement.underlay.clone(),
             arrangement.engine.clone(),

@@ -280,7 +280,7 @@ pub struct TestPlan {
 /// All tests of one arrangement, back to back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
-    /// The round, from 0.
+    /// The round, from 1 (a record counts them from 0).
     pub round: u32,
     /// The index of the arrangement.
     pub arrangement: usize,
