@@ -10,7 +10,7 @@ pub struct Sum(u64);
 impl Sum {
     /// Adds bytes that begin at an even offset of what is summed; an odd last byte is padded with a zero.
     #[must_use]
-    pub fn add(self, data: &[u8]) -> Self {
+    pub fn add_bytes(self, data: &[u8]) -> Self {
         // Independent lanes of 32-bit halves in 64-bit accumulators: the compiler makes vector additions of it, and no
         // carry is lost before 2^32 words.
         const LANES: usize = 4;
@@ -82,7 +82,7 @@ impl Sum {
 /// the packet. `length` is that of the transport header and its payload.
 #[must_use]
 pub fn pseudo_header(addresses: &[u8], protocol: u8, length: usize) -> Sum {
-    Sum::default().add(addresses).add_u16(u16::from(protocol)).add_u32(length as u32)
+    Sum::default().add_bytes(addresses).add_u16(u16::from(protocol)).add_u32(length as u32)
 }
 
 #[cfg(test)]
@@ -106,39 +106,39 @@ mod tests {
     #[test]
     fn the_example_of_rfc_1071() {
         // Section 3: the words 0001 f203 f4f5 f6f7 sum to ddf2.
-        let sum = Sum::default().add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
+        let sum = Sum::default().add_bytes(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded().to_ne_bytes(), [0xdd, 0xf2]);
     }
 
     #[test]
     fn a_udp_checksum_is_never_zero() {
-        let sum = Sum::default().add(&[0xff, 0xff]);
+        let sum = Sum::default().add_bytes(&[0xff, 0xff]);
         assert_eq!((sum.checksum(), sum.udp_checksum()), (0, 0xffff));
     }
 
     #[test]
     fn all_ones_do_not_overflow() {
         let data = vec![0xff; 65_535];
-        assert_eq!(Sum::default().add(&data).checksum().to_ne_bytes(), naive(&data).to_be_bytes());
+        assert_eq!(Sum::default().add_bytes(&data).checksum().to_ne_bytes(), naive(&data).to_be_bytes());
     }
 
     proptest! {
         #[test]
         fn agrees_with_the_naive_sum(data in proptest::collection::vec(any::<u8>(), 0..4000)) {
-            prop_assert_eq!(Sum::default().add(&data).checksum().to_ne_bytes(), naive(&data).to_be_bytes());
+            prop_assert_eq!(Sum::default().add_bytes(&data).checksum().to_ne_bytes(), naive(&data).to_be_bytes());
         }
 
         #[test]
         fn parts_sum_to_the_whole(data in proptest::collection::vec(any::<u8>(), 0..600), cut in 0_usize..300) {
             let cut = (cut * 2).min(data.len() & !1);
-            let parts = Sum::default().add(&data[..cut]).add(&data[cut..]);
-            prop_assert_eq!(Sum::default().add(&data).checksum(), parts.checksum());
+            let parts = Sum::default().add_bytes(&data[..cut]).add_bytes(&data[cut..]);
+            prop_assert_eq!(Sum::default().add_bytes(&data).checksum(), parts.checksum());
         }
 
         #[test]
         fn numbers_are_taken_in_network_order(a: u16, b: u32) {
             let bytes = [a.to_be_bytes().as_slice(), b.to_be_bytes().as_slice()].concat();
-            prop_assert_eq!(Sum::default().add_u16(a).add_u32(b).checksum(), Sum::default().add(&bytes).checksum());
+            prop_assert_eq!(Sum::default().add_u16(a).add_u32(b).checksum(), Sum::default().add_bytes(&bytes).checksum());
         }
     }
 }

@@ -356,7 +356,7 @@ fn write_headers(item: &Item, packet: &mut [u8]) -> VnetHeader {
         if item.version == 4 {
             packet[2..4].copy_from_slice(&(total as u16).to_be_bytes());
             packet[10..12].fill(0);
-            let checksum = Sum::default().add(&packet[..20]).checksum();
+            let checksum = Sum::default().add_bytes(&packet[..20]).checksum();
             packet[10..12].copy_from_slice(&checksum.to_ne_bytes());
         } else {
             packet[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());

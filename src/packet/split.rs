@@ -109,7 +109,7 @@ fn complete(header: VnetHeader, packet: &mut [u8]) -> Result<(), SplitError> {
     }
     // The field holds the pseudo-header's sum, so it is summed with the rest. A result of zero is written as 0xffff,
     // which UDP demands and to which every receiver is indifferent otherwise (RFC 1071 section 2 (A): both are zero).
-    let checksum = Sum::default().add(&packet[start..]).udp_checksum();
+    let checksum = Sum::default().add_bytes(&packet[start..]).udp_checksum();
     packet[at..at + 2].copy_from_slice(&checksum.to_ne_bytes());
     Ok(())
 }
@@ -186,7 +186,7 @@ impl Segments {
             headers[4..6].copy_from_slice(&self.identification.wrapping_add(self.index).to_be_bytes());
             headers[10..12].fill(0);
             let header_len = (usize::from(headers[0] & 15) * 4).clamp(20, self.transport);
-            let checksum = Sum::default().add(&headers[..header_len]).checksum();
+            let checksum = Sum::default().add_bytes(&headers[..header_len]).checksum();
             headers[10..12].copy_from_slice(&checksum.to_ne_bytes());
         } else {
             headers[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
@@ -213,7 +213,7 @@ impl Segments {
         };
         header[at..at + 2].fill(0);
         // Headers have an even length, so the payload begins at an even offset.
-        let sum = self.pseudo.add_u32(length as u32).add(header).add(payload);
+        let sum = self.pseudo.add_u32(length as u32).add_bytes(header).add_bytes(payload);
         let checksum = if self.tcp { sum.checksum() } else { sum.udp_checksum() };
         header[at..at + 2].copy_from_slice(&checksum.to_ne_bytes());
     }

@@ -224,7 +224,7 @@ fn set_option(socket: &Socket, level: libc::c_int, name: libc::c_int, value: lib
 fn mapped(address: SocketAddr, dual: bool) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) if dual => SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)),
-        other => other,
+        SocketAddr::V4(_) | SocketAddr::V6(_) => address,
     }
 }
 

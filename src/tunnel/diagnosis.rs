@@ -128,3 +128,123 @@ fn explain(caller: &End<'_>, callee: &End<'_>) -> String {
     }
     format!("not explained: {arrived}, {} responses sent, {} received", seen.responses_sent, sent.responses_received)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::tunnel::status::{CountersMean, EngineStatus};
+
+    fn key(byte: u8) -> PublicKey {
+        PublicKey::from_bytes([byte; 32]).unwrap()
+    }
+
+    fn status(other: Option<u8>, endpoint: bool, handshakes: HandshakeCounters, counters: &[(&str, u64)]) -> Status {
+        let peer = |byte| PeerStatus {
+            public_key: key(byte),
+            endpoint: endpoint.then(|| "192.0.2.2:51820".parse().unwrap()),
+            allowed_ips: Vec::new(),
+            rx_bytes: 0,
+            tx_bytes: 0,
+            last_handshake: None,
+            keepalive: None,
+            handshakes: Some(handshakes),
+        };
+        Status {
+            version: None,
+            listen_port: Some(51820),
+            fwmark: None,
+            peers: other.map(peer).into_iter().collect(),
+            counters_mean: CountersMean::UdpPayload,
+            process: None,
+            engine: Some(EngineStatus {
+                counters: counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+                ..EngineStatus::default()
+            }),
+        }
+    }
+
+    fn why(caller: HandshakeCounters, callee: HandshakeCounters, counters: &[(&str, u64)]) -> String {
+        let (a, b) = (status(Some(2), true, caller, &[]), status(Some(1), false, callee, counters));
+        why_no_handshake((key(1), &a), (key(2), &b))
+    }
+
+    const SENT: HandshakeCounters = HandshakeCounters {
+        initiations_sent: 3,
+        initiations_received: 0,
+        responses_sent: 0,
+        responses_received: 0,
+        responses_rejected: 0,
+        initiations_stale: 0,
+        cookies_received: 0,
+        icmp_errors: 0,
+        completed: 0,
+    };
+
+    #[test]
+    fn each_fault_has_its_own_sentence() {
+        let none = HandshakeCounters::default();
+        let seen = HandshakeCounters { initiations_received: 3, responses_sent: 3, ..none };
+        let told = [
+            why(SENT, none, &[]),
+            why(SENT, none, &[("drop.handshake-mac1", 3)]),
+            why(SENT, HandshakeCounters { initiations_stale: 3, ..none }, &[]),
+            why(HandshakeCounters { icmp_errors: 3, ..SENT }, none, &[]),
+            why(SENT, seen, &[]),
+            why(HandshakeCounters { responses_received: 3, responses_rejected: 3, ..SENT }, seen, &[]),
+            why(HandshakeCounters { cookies_received: 1, responses_received: 1, ..SENT }, seen, &[]),
+            why(none, none, &[]),
+        ];
+        let begins = [
+            "blocked: 3 initiations",
+            "wrong public key: ",
+            "clock: ",
+            "unreachable: ",
+            "blocked in reverse: ",
+            "wrong preshared key: ",
+            "under load: ",
+            "nothing was sent",
+        ];
+        for (told, begin) in told.iter().zip(begins) {
+            assert!(told.starts_with(begin), "{told}");
+        }
+        assert!(told[0].contains("192.0.2.2:51820"), "{}", told[0]);
+    }
+
+    #[test]
+    fn an_unknown_caller_is_named() {
+        let a = status(Some(2), true, SENT, &[]);
+        let mut b = status(None, false, SENT, &[("drop.handshake-unknown-peer", 3)]);
+        if let Some(engine) = &mut b.engine {
+            engine.unknown_caller = Some(key(1));
+        }
+        let told = why_no_handshake((key(1), &a), (key(2), &b));
+        assert!(told.starts_with("wrong key: ") && told.contains(&key(1).to_string()), "{told}");
+        // Seen from the other end it is the same fault.
+        assert_eq!(why_no_handshake((key(2), &b), (key(1), &a)), told);
+    }
+
+    #[test]
+    fn engines_that_do_not_count_are_not_guessed_about() {
+        let a = status(Some(2), true, SENT, &[]);
+        let mut b = status(Some(1), false, SENT, &[]);
+        b.engine = None;
+        assert!(why_no_handshake((key(1), &a), (key(2), &b)).starts_with("not explained: "));
+    }
+
+    #[test]
+    fn without_endpoints_nobody_calls() {
+        let a = status(Some(2), false, HandshakeCounters::default(), &[]);
+        let b = status(Some(1), false, HandshakeCounters::default(), &[]);
+        assert!(why_no_handshake((key(1), &a), (key(2), &b)).starts_with("nobody can initiate"));
+        let unreachable = EngineStatus {
+            udp_send_errors: BTreeMap::from([("ENETUNREACH".to_owned(), 4)]),
+            ..EngineStatus::default()
+        };
+        let mut a = status(Some(2), true, HandshakeCounters::default(), &[]);
+        a.engine = Some(unreachable);
+        let told = why_no_handshake((key(1), &a), (key(2), &b));
+        assert!(told.starts_with("unreachable: ") && told.contains("ENETUNREACH"), "{told}");
+    }
+}

@@ -59,7 +59,10 @@ impl Kind {
     fn arguments(self, interface: &str) -> Vec<&str> {
         match self {
             // Without this it changes to the user who logged in, and cannot remove its socket.
-            Self::Boringtun | Self::Gotatun => vec!["--foreground", "--disable-drop-privileges", interface],
+            Self::Boringtun => {
+                vec!["--foreground", "--disable-drop-privileges", "--verbosity", "info", interface]
+            }
+            Self::Gotatun => vec!["--foreground", "--disable-drop-privileges", interface],
             Self::Embedded | Self::WireguardGo | Self::Other => vec!["-f", interface],
         }
     }

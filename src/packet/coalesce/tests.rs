@@ -60,7 +60,7 @@ impl Flow {
             packet[8] = 64;
             packet[9] = protocol;
             packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-            let checksum = Sum::default().add(&packet[..20]).checksum();
+            let checksum = Sum::default().add_bytes(&packet[..20]).checksum();
             packet[10..12].copy_from_slice(&checksum.to_ne_bytes());
         } else {
             packet[0] = 0x60 | self.shape.tos >> 4;
@@ -91,7 +91,7 @@ impl Flow {
         }
         if self.tcp || !(self.shape.no_checksum && self.v4) {
             let (addresses, offset) = (if self.v4 { 12..20 } else { 8..40 }, if self.tcp { 16 } else { 6 });
-            let sum = pseudo_header(&packet[addresses], protocol, length).add(&packet[transport..]).udp_checksum();
+            let sum = pseudo_header(&packet[addresses], protocol, length).add_bytes(&packet[transport..]).udp_checksum();
             packet[transport + offset..][..2].copy_from_slice(&sum.to_ne_bytes());
         }
         packet
@@ -108,7 +108,7 @@ pub(crate) fn verify(packet: &[u8]) {
     let (transport, protocol) = if v4 { (20, packet[9]) } else { (40, packet[6]) };
     if v4 {
         assert_eq!(usize::from(u16::from_be_bytes([packet[2], packet[3]])), packet.len());
-        assert_eq!(Sum::default().add(&packet[..20]).folded(), 0xffff, "IPv4 header checksum");
+        assert_eq!(Sum::default().add_bytes(&packet[..20]).folded(), 0xffff, "IPv4 header checksum");
     } else {
         assert_eq!(usize::from(u16::from_be_bytes([packet[4], packet[5]])) + 40, packet.len());
     }
@@ -120,7 +120,7 @@ pub(crate) fn verify(packet: &[u8]) {
         }
     }
     let addresses = if v4 { 12..20 } else { 8..40 };
-    let sum = pseudo_header(&packet[addresses], protocol, packet.len() - transport).add(&packet[transport..]);
+    let sum = pseudo_header(&packet[addresses], protocol, packet.len() - transport).add_bytes(&packet[transport..]);
     assert_eq!(sum.folded(), 0xffff, "transport checksum");
 }
 

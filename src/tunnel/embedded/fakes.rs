@@ -126,7 +126,7 @@ impl TunDevice for FakeTun {
         let is_super = self.vnet_hdr
             && VnetHeader::decode(&packet).is_ok_and(|header| header.gso != Gso::None);
         let mut state = lock(&self.state);
-        if let Some(errno) = state.refuse_all.or(state.refuse_super.filter(|_| is_super)) {
+        if let Some(errno) = state.refuse_all.or_else(|| state.refuse_super.filter(|_| is_super)) {
             return Err(io::Error::from_raw_os_error(errno));
         }
         state.written.push(packet);
@@ -302,7 +302,7 @@ impl OuterSocket for FakeSocket {
             let refused = faults
                 .refuse_batches
                 .filter(|_| transmit.datagrams() > 1)
-                .or(faults.refuse_destination.filter(|(to, _)| *to == transmit.to).map(|(_, errno)| errno));
+                .or_else(|| faults.refuse_destination.filter(|(to, _)| *to == transmit.to).map(|(_, errno)| errno));
             if let Some(errno) = refused {
                 return if sent > 0 { Ok(sent) } else { Err(io::Error::from_raw_os_error(errno)) };
             }

@@ -159,16 +159,7 @@ impl Inbound<'_> {
             TunnResult::Done => None,
             TunnResult::WriteToNetwork(_) => None,
             TunnResult::Err(error) => {
-                counters.add(
-                    match error {
-                        WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Event::DropReplay,
-                        WireGuardError::InvalidAeadTag => Event::DropAead,
-                        WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => Event::DropUnknownIndex,
-                        WireGuardError::InvalidPacket => Event::DropInner,
-                        _ => Event::DropMalformed,
-                    },
-                    1,
-                );
+                counters.add(event_of(&error), 1);
                 return;
             }
         };
@@ -214,6 +205,18 @@ impl Inbound<'_> {
             // A thread that ended ends the engine as well.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => counters.add(Event::DropUnderLoad, 1),
         }
+    }
+}
+
+/// What a refusal of the protocol is counted as.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library has more errors than data can cause")]
+fn event_of(error: &WireGuardError) -> Event {
+    match error {
+        WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Event::DropReplay,
+        WireGuardError::InvalidAeadTag => Event::DropAead,
+        WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => Event::DropUnknownIndex,
+        WireGuardError::InvalidPacket => Event::DropInner,
+        _ => Event::DropMalformed,
     }
 }
 

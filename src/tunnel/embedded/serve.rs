@@ -166,8 +166,11 @@ fn wait_for_end(
     }
 }
 
+/// The queues of a device.
+type Queues = Vec<Arc<dyn TunDevice>>;
+
 /// Opens the device with as much offload as this kernel gives, and says what it did not give.
-fn open_tun(options: &ServeOptions) -> Result<(Vec<Arc<dyn TunDevice>>, Vec<String>), TunnelError> {
+fn open_tun(options: &ServeOptions) -> Result<(Queues, Vec<String>), TunnelError> {
     let name = options.interface.as_str();
     let mut notes = Vec::new();
     let queues = options.queues.unwrap_or_else(|| {

@@ -50,7 +50,7 @@ fn tick(device: &Device, peer: &Arc<Peer>, now: Instant, out: &mut SendBatch) {
             device.counters.add(Event::DropStagedExpired, dropped);
             None
         }
-        _ => None,
+        TunnResult::Done | TunnResult::Err(_) | TunnResult::WriteToTunnelV4(..) | TunnResult::WriteToTunnelV6(..) => None,
     };
     let due = due.inspect(|len| crypto.note_sent(&buffer[..*len])).or_else(|| keepalive(&mut crypto, now, &mut buffer));
     let (Some(len), Some(endpoint)) = (due, crypto.endpoint) else { return };
@@ -75,8 +75,6 @@ fn keepalive(crypto: &mut Crypto, now: Instant, buffer: &mut [u8]) -> Option<usi
     if !crypto.has_session() {
         return crypto.initiate(buffer);
     }
-    match crypto.tunn.as_mut()?.encapsulate(&[], buffer) {
-        TunnResult::WriteToNetwork(message) => Some(message.len()),
-        _ => None,
-    }
+    let TunnResult::WriteToNetwork(message) = crypto.tunn.as_mut()?.encapsulate(&[], buffer) else { return None };
+    Some(message.len())
 }
