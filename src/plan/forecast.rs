@@ -121,7 +121,8 @@ fn memory(plan: &Plan) -> (Bytes, String) {
     hosts.max().unwrap_or_default()
 }
 
-/// The smallest change in one cell that the run is likely to see, if the noise of a run is what is assumed of it.
+/// The smallest change in one cell that the run is likely to see, if the noise of a run is what is assumed of it; `None`
+/// where nothing is compared, and where only the absurd would be seen.
 fn visible_effect(plan: &Plan) -> Option<Ratio> {
     let compare = plan.compare?;
     if compare == Factor::Pair {
@@ -134,8 +135,9 @@ fn visible_effect(plan: &Plan) -> Option<Ratio> {
     let within = if compare.is_arranged() { 1 } else { levels + 1 };
     let verdicts = (common.len() * judged * levels / within).max(1);
     let change = detectable(ASSUMED_NOISE, plan.pairs.len(), plan.rounds, verdicts, ALPHA, POWER)?;
-    // A forecast has no more digits than this.
-    Some(Ratio::from_fraction((change.exp_m1() * 1000.0).round() / 1000.0))
+    // A forecast has no more digits than this, and a change of ten times needs no statistics.
+    let effect = (change.exp_m1() * 1000.0).round() / 1000.0;
+    (effect < 10.0).then(|| Ratio::from_fraction(effect))
 }
 
 /// Metrics of a test that a gate judges. A percentile needs ten samples beyond it (design.md section 7): a probe that sends

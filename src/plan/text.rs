@@ -14,7 +14,8 @@ pub fn render_text(plan: &Plan) -> String {
     let mut text = String::new();
     let forecast = &plan.forecast;
     let sees = match forecast.visible_effect {
-        None => String::new(),
+        None if plan.compare.is_none_or(|factor| factor == Factor::Pair) => String::new(),
+        None => ", too few rounds to tell a change from noise".to_owned(),
         Some(effect) if effect.fraction() > 1.0 => ", too few rounds to see less than a doubling".to_owned(),
         Some(effect) => format!(", sees changes of about {effect} or more"),
     };

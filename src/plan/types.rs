@@ -300,7 +300,8 @@ pub struct Forecast {
     pub bytes: BTreeMap<String, Bytes>,
     /// Memory that engines, agents and socket buffers may take together, on the largest host.
     pub memory: Bytes,
-    /// The smallest change that the run is likely to see, where that can be said before it.
+    /// The smallest change that the run is likely to see, where that can be said before it; absent also where it is too
+    /// large to speak of.
     pub visible_effect: Option<Ratio>,
 }
 
