@@ -390,8 +390,11 @@ impl Lab {
         self.explain(error.into())
     }
 
-    /// The client's and the server's agent.
-    pub(super) fn pair(&mut self, arrangement: &Arrangement) -> anyhow::Result<(&mut Link, &mut Link)> {
+    /// The client's and the server's agent, and the provider's, if there is one.
+    pub(super) fn pair(
+        &mut self,
+        arrangement: &Arrangement,
+    ) -> anyhow::Result<(&mut Link, &mut Link, Option<&mut Link>)> {
         let (mut client, mut server) = (None, None);
         for (name, link) in &mut self.nodes {
             if *name == arrangement.pair.client {
@@ -400,7 +403,8 @@ impl Lab {
                 server = Some(link);
             }
         }
-        client.zip(server).with_context(|| format!("pair {} has no agents", arrangement.pair))
+        let (client, server) = client.zip(server).with_context(|| format!("pair {} has no agents", arrangement.pair))?;
+        Ok((client, server, self.provider.as_mut()))
     }
 
     /// The interface of `underlay` on `node`: the lab's own, or the one that holds a real node's address.

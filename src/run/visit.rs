@@ -49,8 +49,13 @@ pub(super) async fn measure(
     run: &mut Run,
 ) -> anyhow::Result<()> {
     let (client_job, server_job) = jobs::jobs(plan, arrangement, test, seed)?;
-    let (client, server) = lab.pair(arrangement)?;
-    let (client, server) = match execute(client, server, client_job, server_job).await? {
+    let (client, server, provider) = lab.pair(arrangement)?;
+    let outcomes = tokio::select! {
+        outcomes = execute(client, server, client_job, server_job) => outcomes?,
+        // Without it no packet arrives any more, and both ends would wait for their deadlines.
+        gone = ended(provider) => return Err(gone.into()),
+    };
+    let (client, server) = match outcomes {
         Ok(outcomes) => outcomes,
         Err(why) => {
             run.reason = Some(why);
@@ -151,6 +156,14 @@ async fn execute(
         (Err(one), Err(other)) => Err(format!("{one}; {other}")),
         (Err(why), Ok(_)) | (Ok(_), Err(why)) => Err(why),
     })
+}
+
+/// Resolves when the provider is gone; never, where there is none.
+async fn ended(provider: Option<&mut Link>) -> ReachError {
+    match provider {
+        Some(link) => link.ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn prepare(link: &mut Link, job: Job) -> Result<Vec<u16>, ReachError> {

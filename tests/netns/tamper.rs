@@ -15,7 +15,7 @@ pub(crate) const DETOUR: &str = "tamper-detour";
 pub(crate) const RELAY: &str = "tamper-relay";
 
 /// The addresses that a plan gives the first, second and third node on the first routed IPv4 underlay.
-const NODES: [&str; 3] = ["198.18.0.2", "198.18.0.6", "198.18.0.10"];
+const NODES: [&str; 3] = ["198.18.0.6", "198.18.0.10", "198.18.0.14"];
 
 pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
     match mode {
