@@ -28,13 +28,14 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("an_outer_flow_over_another_underlay_is_refused", misrouted),
     ("an_outer_flow_through_a_relay_is_refused", relayed),
     ("other_tools_work_in_a_lab_that_is_up", other_tools),
+    ("hosts_are_reached_by_any_command", reached_hosts),
     ("small_shipped_topologies_run", shipped),
 ];
 
 /// What a test here cannot do without on this machine, and what is missing of it.
 pub(crate) fn unmet(name: &str) -> Option<String> {
     let (tools, tun): (&[&str], bool) = match name {
-        "a_byte_pipe_after_a_banner_is_all_an_agent_needs" => (&["sh"], false),
+        "a_byte_pipe_after_a_banner_is_all_an_agent_needs" | "hosts_are_reached_by_any_command" => (&["sh"], false),
         "a_closed_tun_leaves_raw_cells_and_says_so" => (&["unshare", "setpriv", "mount", "mknod"], false),
         "what_is_the_users_stays_untouched" => (&["unshare", "ip", "nft", "cmp"], false),
         "an_outer_flow_over_another_underlay_is_refused" => (&["ip"], true),
@@ -452,6 +453,38 @@ fn other_tools() -> Result<(), Failed> {
     assert_eq!(exec("a1", &["sh", "-c", "exit 7"])?.status.code(), Some(7));
     signal(lab.id(), Signal::SIGINT)?;
     assert!(lab.wait()?.success());
+    before.restored()
+}
+
+/// The nodes of a lab that is up, reached as real hosts are: a command whose pipe ends at an agent there.
+fn reached_hosts() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let mut up = wglab(directory.path(), &["up", "pair", "--engine", "raw"]).stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(up.stdout.take().ok_or("a pipe")?).lines();
+    while !lines.next().ok_or("the lab did not come up")??.starts_with("Try:") {}
+    let host = |node: &str, address: &str| {
+        let reach = format!("echo Welcome; exec {WGLAB} exec --lab {} {node} -- {WGLAB} agent", up.id());
+        format!("[node.{node}]\nreach = [\"sh\", \"-c\", {reach:?}]\naddress = {{ private = \"{address}\" }}\n")
+    };
+    let file = format!(
+        "nodes = [\"a1\", \"a2\"]\npairs = [\"a1>a2\"]\nengines = [\"raw\", \"embedded\"]\n{}{}[underlay]\n\
+         private = {{ family = \"ipv4\", mtu = 1450 }}\n[[test]]\nkind = \"tcp-stream\"\ncongestion_control = \"cubic\"\n\
+         [profile.quick]\nrounds = 1\nduration = \"200ms\"\n",
+        host("a1", "10.200.0.1"),
+        host("a2", "10.200.0.2"),
+    );
+    fs::write(directory.path().join("hosts.toml"), file)?;
+    let output = wglab(directory.path(), &["run", "hosts.toml", "--out", "r"]).output()?;
+    let record = record(&directory.path().join("r")).map_err(|error| format!("{error:?}: {}", text(&output)))?;
+    check_whole(&output, &record)?;
+    assert_eq!(record.header.class, wglab::record::Class::Hosts);
+    // What was made on the hosts is gone again.
+    let exec = |command: &[&str]| wglab(directory.path(), &["exec", "a1", "--"]).args(command).output();
+    let links = exec(&["cat", "/proc/net/dev"])?;
+    assert!(links.status.success() && !text(&links).contains("wg0"), "{}", text(&links));
+    signal(up.id(), Signal::SIGINT)?;
+    assert!(up.wait()?.success());
     before.restored()
 }
 
