@@ -362,8 +362,7 @@ fn tampered(first: &[String], third: Option<&[String]>) -> Result<Record, Failed
         file = file.replace("pairs = [\"a1>a2\"]", "pairs = [\"a1>a2\", \"r1>a2\"]");
     }
     fs::write(directory.path().join("lab.toml"), file)?;
-    let arguments = ["run", "lab.toml", "--out", "r", "--only", "underlay=public-ipv4", "--only", "pair=a1>a2"];
-    let output = wglab(directory.path(), &arguments).output()?;
+    let output = wglab(directory.path(), &["run", "lab.toml", "--out", "r"]).output()?;
     let record = record(&directory.path().join("r"))?;
     eprintln!("{}", text(&output));
     Ok(record)
@@ -371,9 +370,12 @@ fn tampered(first: &[String], third: Option<&[String]>) -> Result<Record, Failed
 
 /// The tunnel's run is invalid, and for this reason.
 fn check_refused(record: &Record, because: &[&str]) -> Result<(), Failed> {
-    let runs = || record.runs.iter();
-    let tunnel = runs().find(|run| run.factors.get(wglab::cell::Factor::Engine) == Some("embedded"));
-    let tunnel = tunnel.ok_or("the tunnel was measured")?;
+    use wglab::cell::Factor;
+    let of = |engine: &str| {
+        let cell = [(Factor::Engine, engine), (Factor::Underlay, "public-ipv4"), (Factor::Pair, "a1>a2")];
+        record.runs.iter().find(|run| cell.iter().all(|(factor, level)| run.factors.get(*factor) == Some(level)))
+    };
+    let tunnel = of("embedded").ok_or("the tunnel was measured")?;
     assert_eq!(tunnel.status, Status::Invalid, "{:?}", tunnel.proof);
     let reason = tunnel.reason.clone().unwrap_or_default();
     assert!(reason.contains("not proved"), "{reason}");
@@ -480,7 +482,7 @@ fn reached_hosts() -> Result<(), Failed> {
     check_whole(&output, &record)?;
     assert_eq!(record.header.class, wglab::record::Class::Hosts);
     // What was made on the hosts is gone again.
-    let exec = |command: &[&str]| wglab(directory.path(), &["exec", "a1", "--"]).args(command).output();
+    let exec = |command: &[&str]| wglab(directory.path(), &["exec", "--lab", &up.id().to_string(), "a1", "--"]).args(command).output();
     let links = exec(&["cat", "/proc/net/dev"])?;
     assert!(links.status.success() && !text(&links).contains("wg0"), "{}", text(&links));
     signal(up.id(), Signal::SIGINT)?;

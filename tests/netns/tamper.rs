@@ -17,6 +17,11 @@ pub(crate) const RELAY: &str = "tamper-relay";
 /// The addresses that a plan gives the first, second and third node on the first routed IPv4 underlay.
 const NODES: [&str; 3] = ["198.18.0.6", "198.18.0.10", "198.18.0.14"];
 
+/// The port that a plan gives the tunnels over the first underlay.
+const TUNNEL: u16 = 21_820;
+/// The relay's own.
+const RELAYED: u16 = 9_999;
+
 pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
     match mode {
         RELAY => relay(wglab),
@@ -41,7 +46,7 @@ fn misroute(message: &str) -> String {
 }
 
 fn detour(message: &str) -> String {
-    message.replace(&format!("\"endpoint\":\"{}:", NODES[1]), &format!("\"endpoint\":\"{}:", NODES[2]))
+    message.replace(&format!("{}:{TUNNEL}", NODES[1]), &format!("{}:{RELAYED}", NODES[2]))
 }
 
 /// A real agent behind this program, which changes what it is asked.
@@ -85,23 +90,23 @@ fn background(attempt: impl Fn() -> bool + Send + 'static) {
     });
 }
 
-/// An ordinary agent, and a relay beside it: whatever the first node sends to a port here goes on to the second node's, and back.
+/// An ordinary agent, and a relay beside it: whatever the first node sends here goes on to the second
+/// node's tunnel, and back.
 fn relay(wglab: &str) -> ExitCode {
-    for port in 21_820..21_840 {
-        std::thread::spawn(move || {
-            let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
-            let (first, second) = (at(NODES[0], port), at(NODES[1], port));
-            let mut buffer = vec![0; 65_535];
-            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                let to = if from.ip() == first.ip() { second } else { first };
-                let _unreachable_yet = socket.send_to(&buffer[..length], to);
-            }
-        });
-    }
+    std::thread::spawn(|| {
+        let socket = UdpSocket::bind(("0.0.0.0", RELAYED)).unwrap();
+        let (first, second) = (at(NODES[0]), at(NODES[1]));
+        let mut buffer = vec![0; 65_535];
+        // A datagram that cannot go on is lost, as relays lose it.
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let to = if from.ip() == first.ip() { second } else { first };
+            let _lost = socket.send_to(&buffer[..length], to);
+        }
+    });
     let status = Command::new(wglab).arg("agent").status().unwrap();
     ExitCode::from(u8::from(!status.success()))
 }
 
-fn at(address: &str, port: u16) -> SocketAddr {
-    SocketAddr::new(address.parse().unwrap(), port)
+fn at(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), TUNNEL)
 }
