@@ -8,6 +8,8 @@ use std::io::{self, IoSlice, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
+use crate::sys::netlink::Netlink;
+
 /// Offloads that `TUNSETOFFLOAD` granted: what the kernel may hand over unfinished.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TunOffloads {
@@ -131,13 +133,16 @@ pub fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
 
 /// Sets the length of an interface's transmit queue, in packets; of a TUN device it is the ring that readers empty.
 ///
+/// Over netlink: the ioctl for it (`SIOCSIFTXQLEN`) wants CAP_NET_ADMIN of the machine, not of the namespace (Linux,
+/// net/core/dev_ioctl.c), so that an ordinary user's lab may not use it.
+///
 /// # Errors
 /// As [`set_mtu`].
 pub fn set_queue_length(name: &str, packets: u16) -> io::Result<()> {
-    let mut request = interface_request(name)?;
-    // `ifru_metric` and the kernel's `ifr_qlen` are the same int of the union.
-    request.ifr_ifru.ifru_metric = i32::from(packets);
-    interface_ioctl(libc::SIOCSIFTXQLEN, &mut request)
+    let netlink = Netlink::open().map_err(|error| error.source)?;
+    let link = netlink.link(name).map_err(|error| error.source)?;
+    let link = link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+    netlink.set_queue_length(link.index, name, u32::from(packets)).map_err(|error| error.source)
 }
 
 fn interface_ioctl(code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {

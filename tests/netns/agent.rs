@@ -42,6 +42,8 @@ pub(crate) enum Ask {
     SendSegmented(IpAddr, SocketAddr, u16, u16, u16),
     /// What the node is.
     Facts,
+    /// Make a TUN device of this name as the embedded engine does.
+    Tun(String),
     /// Look at every packet from now on.
     Watch,
     /// The lengths of those seen since, Ethernet headers included, with how many there were of each.
@@ -146,6 +148,12 @@ impl Held {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Value::Null
+            }
+            Ask::Tun(name) => {
+                let _device = wglab::sys::tun::Tun::open(&name, true)?;
+                wglab::sys::tun::set_mtu(&name, 1420)?;
+                wglab::sys::tun::set_queue_length(&name, 777)?;
+                std::fs::read_to_string(format!("/sys/class/net/{name}/tx_queue_len"))?.into()
             }
             Ask::Facts => serde_json::to_value(wglab::host::facts::facts())?,
             Ask::Watch => {

@@ -327,6 +327,9 @@ fn node_facts() -> Result<(), Failed> {
     }
     let opens = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok();
     assert_eq!(facts.tun.is_ok(), opens, "{facts:?}");
+    if opens {
+        assert_eq!(ask(&lab.agents[0], &Ask::Tun("wg0".to_owned()))?, "777\n");
+    }
     Ok(lab.down()?)
 }
 

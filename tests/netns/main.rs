@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use wglab::lab::init::{AGENT_COMMAND, INIT_COMMAND};
-use wglab::reach::local::{LabSpec, raise};
+use wglab::reach::local::raise;
 
 mod agent;
 mod lab;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);
-    let refused = raise(&LabSpec::default()).and_then(|lab| lab.down()).err().map(|error| error.to_string());
+    let refused = raise(&lab::spec(&["probe"])).and_then(|lab| lab.down()).err().map(|error| error.to_string());
     let required = std::env::var_os("WGLAB_REQUIRE_NETNS").is_some_and(|value| value == "1");
     let closed_on_purpose = std::env::var_os("WGLAB_TUN").is_some_and(|value| value == "closed");
     let trials = tests.into_iter().map(|(name, test)| {

@@ -190,6 +190,13 @@ impl Netlink {
         self.wait(|| format!("set the MTU of interface {name} to {mtu}"), self.handle.link().set(message).execute())
     }
 
+    /// Sets the length of a link's transmit queue, in packets.
+    pub fn set_queue_length(&self, index: u32, name: &str, packets: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).txqueuelen(packets).build();
+        let request = self.handle.link().set(message).execute();
+        self.wait(|| format!("set the queue length of interface {name} to {packets}"), request)
+    }
+
     /// Makes a link a port of a bridge.
     pub fn set_controller(&self, index: u32, name: &str, bridge: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).controller(bridge).build();
