@@ -50,9 +50,9 @@ impl Kind {
 
     pub(super) fn counters_mean(self) -> CountersMean {
         match self {
-            Self::Embedded | Self::WireguardGo => CountersMean::UdpPayload,
+            Self::Embedded | Self::WireguardGo | Self::Gotatun => CountersMean::UdpPayload,
             Self::Boringtun => CountersMean::InnerPackets,
-            Self::Gotatun | Self::Other => CountersMean::Unknown,
+            Self::Other => CountersMean::Unknown,
         }
     }
 
@@ -102,6 +102,8 @@ pub(super) fn daemon(program: &Path, spec: &TunnelSpec) -> Result<Process, Tunne
     command.args(kind.arguments(&spec.interface)).stdin(Stdio::null());
     // wireguard-go: say what happens, so that the end of the log explains a failure.
     command.env("LOG_LEVEL", "verbose");
+    // no-color.org: the log is quoted in errors.
+    command.env("NO_COLOR", "1");
     start(kind, version, program, command, spec)
 }
 
@@ -166,8 +168,7 @@ fn keep_log(stream: impl Read, log: &Mutex<VecDeque<String>>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let text: String =
-            String::from_utf8_lossy(&line).trim_end().chars().filter(|character| !character.is_control()).collect();
+        let text = plain(&String::from_utf8_lossy(&line));
         if text.is_empty() {
             continue;
         }
@@ -177,6 +178,22 @@ fn keep_log(stream: impl Read, log: &Mutex<VecDeque<String>>) {
         }
         lines.push_back(text);
     }
+}
+
+/// A line without colours and other control sequences (ECMA-48 section 5.4: CSI, parameters, one final byte).
+fn plain(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut characters = line.trim_end().chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            if characters.next_if_eq(&'[').is_some() {
+                characters.by_ref().find(|character| ('\u{40}'..='\u{7e}').contains(character));
+            }
+        } else if !character.is_control() {
+            out.push(character);
+        }
+    }
+    out
 }
 
 fn remove_stale_socket(interface: &str) -> Result<(), TunnelError> {
@@ -333,6 +350,13 @@ mod tests {
         assert_eq!(usage.cpu_user, Duration::from_millis(1500));
         assert_eq!(usage.cpu_time(), Duration::from_secs(2));
         assert_eq!(usage.peak_rss_bytes, 2 << 20);
+    }
+
+    #[test]
+    fn lines_lose_their_colours() {
+        assert_eq!(plain("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m\tup [1]\r\n"), "12:00  INFOup [1]");
+        assert_eq!(plain("\u{1b}"), "");
+        assert_eq!(plain("\u{1b}[1;32"), "");
     }
 
     #[test]

@@ -12,6 +12,8 @@ const SLOT_BYTES: usize = 65_535;
 /// Slots begin this far apart. Not a power of two: short datagrams at such distances would all fall into the same sets of
 /// the processor's caches.
 const SLOT_STRIDE: usize = 65_536 + 1_600;
+/// Messages that are asked for where few come.
+const FEW_MESSAGES: usize = 4;
 /// Bytes that one call should bring at most, so that they stay in the processor's cache until they are used.
 const CALL_BYTES: usize = 128 << 10;
 
@@ -47,6 +49,8 @@ pub struct ReceiveBatch {
     slots: Vec<Slot>,
     /// Messages to ask for in the next call.
     ask: usize,
+    /// The last call brought fewer than it asked for.
+    drained: bool,
     names: Vec<RawAddress>,
     vectors: Vec<libc::iovec>,
     controls: Vec<GroControl>,
@@ -81,7 +85,8 @@ impl Default for ReceiveBatch {
             // Untouched pages cost no memory: only what arrives does.
             storage: vec![0; SLOT_STRIDE * MAX_MESSAGES],
             slots: Vec::with_capacity(MAX_MESSAGES),
-            ask: 4,
+            ask: FEW_MESSAGES,
+            drained: false,
             names: vec![RawAddress::empty(); MAX_MESSAGES],
             vectors: Vec::with_capacity(MAX_MESSAGES),
             controls: vec![GroControl::EMPTY; MAX_MESSAGES],
@@ -119,6 +124,13 @@ impl ReceiveBatch {
     /// Forgets what it holds.
     pub fn clear(&mut self) {
         self.slots.clear();
+        self.drained = false;
+    }
+
+    /// Whether the socket had no more when it was filled.
+    #[must_use]
+    pub fn drained(&self) -> bool {
+        self.drained
     }
 
     /// Adds a message, as if it had been received. Returns `false` if there is no room.
@@ -132,12 +144,13 @@ impl ReceiveBatch {
         true
     }
 
-    /// Chooses how many messages to ask for: few when they are long, many when they are short.
+    /// Chooses how many messages to ask for: few when they are long or come singly, many when they are short and many.
     fn adapt(&mut self) {
         let bytes: usize = self.slots.iter().map(|slot| slot.len).sum();
         let mean = bytes / self.slots.len().max(1);
-        let fits = CALL_BYTES / mean.max(1);
-        self.ask = fits.clamp(2, MAX_MESSAGES);
+        let fits = (CALL_BYTES / mean.max(1)).clamp(2, MAX_MESSAGES);
+        self.drained = self.slots.len() < self.ask;
+        self.ask = fits.min(FEW_MESSAGES.max(4 * self.slots.len()));
     }
 }
 

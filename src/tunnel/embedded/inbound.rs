@@ -44,6 +44,7 @@ pub(super) fn run(device: &Device, lane: usize, handshakes: &SyncSender<Message>
         table: (0, device.table()),
         last_source: None,
     };
+    let mut waited = false;
     loop {
         if device.stopping() {
             return Ok(());
@@ -54,23 +55,28 @@ pub(super) fn run(device: &Device, lane: usize, handshakes: &SyncSender<Message>
             continue;
         };
         match socket.receive(&mut batch) {
-            Ok(()) => inbound.process(&batch),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wake.wait(Some(socket.readiness()), false, None)?;
-                // The error queue makes the socket readable too.
-                if socket.receive(&mut batch).is_ok() {
-                    inbound.process(&batch);
-                } else {
-                    device.take_network_errors(&*socket);
+            Ok(()) => {
+                waited = false;
+                inbound.process(&batch);
+                if !batch.drained() {
+                    continue;
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Reports in the error queue end a wait as well.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && waited => {
+                device.take_network_errors(&*socket);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => {
                 if device.take_network_errors(&*socket) == 0 {
                     wake.wait(None, false, Some(RETRY))?;
                 }
+                continue;
             }
         }
+        wake.wait(Some(socket.readiness()), false, None)?;
+        waited = true;
     }
 }
 
