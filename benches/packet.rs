@@ -53,7 +53,9 @@ fn pure(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("packet");
     let data = vec![0x5a; SEGMENT];
     group.throughput(Throughput::Bytes(SEGMENT as u64));
-    group.bench_function("checksum 1368 B", |bencher| bencher.iter(|| Sum::default().add_bytes(black_box(&data)).checksum()));
+    group.bench_function("checksum 1368 B", |bencher| {
+        bencher.iter(|| Sum::default().add_bytes(black_box(&data)).checksum())
+    });
 
     let (header, packet) = super_packet();
     group.throughput(Throughput::Bytes((SEGMENT * SEGMENTS) as u64));
@@ -128,9 +130,11 @@ fn cipher(criterion: &mut Criterion) {
     let mut inner = vec![0; 2048];
     group.bench_function("decapsulate 1420 B", |bencher| {
         bencher.iter_batched(
-            || match a.encapsulate(&packet, &mut out) {
-                TunnResult::WriteToNetwork(datagram) => datagram.to_vec(),
-                _ => panic!("no session"),
+            || {
+                let TunnResult::WriteToNetwork(datagram) = a.encapsulate(&packet, &mut out) else {
+                    panic!("no session");
+                };
+                datagram.to_vec()
             },
             |datagram| assert!(matches!(b.decapsulate(None, &datagram, &mut inner), TunnResult::WriteToTunnelV4(..))),
             BatchSize::SmallInput,

@@ -75,9 +75,10 @@ struct Farewell {
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        let error = self.error.take().or_else(|| {
-            thread::panicking().then(|| std::io::Error::other("it panicked; the lines above say where"))
-        });
+        let error = self
+            .error
+            .take()
+            .or_else(|| thread::panicking().then(|| std::io::Error::other("it panicked; the lines above say where")));
         let _owner_gone = self.ends.send(End { thread: std::mem::take(&mut self.thread), error });
         (self.on_end)();
     }

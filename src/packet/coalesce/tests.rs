@@ -91,7 +91,8 @@ impl Flow {
         }
         if self.tcp || !(self.shape.no_checksum && self.v4) {
             let (addresses, offset) = (if self.v4 { 12..20 } else { 8..40 }, if self.tcp { 16 } else { 6 });
-            let sum = pseudo_header(&packet[addresses], protocol, length).add_bytes(&packet[transport..]).udp_checksum();
+            let sum =
+                pseudo_header(&packet[addresses], protocol, length).add_bytes(&packet[transport..]).udp_checksum();
             packet[transport + offset..][..2].copy_from_slice(&sum.to_ne_bytes());
         }
         packet

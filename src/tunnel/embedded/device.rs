@@ -154,12 +154,7 @@ impl Device {
         }
         let wakes = || tuns.iter().map(|_| Wake::new()).collect::<io::Result<Vec<_>>>();
         Ok(Self {
-            wakes: Wakes {
-                outbound: wakes()?,
-                inbound: wakes()?,
-                handshakes: Wake::new()?,
-                timers: Wake::new()?,
-            },
+            wakes: Wakes { outbound: wakes()?, inbound: wakes()?, handshakes: Wake::new()?, timers: Wake::new()? },
             tuns,
             factory,
             counters: Counters::default(),
@@ -368,8 +363,7 @@ impl Device {
             replace(&self.sockets, sockets.into());
             config.listen_port = port;
             self.wakes.inbound.iter().for_each(Wake::signal);
-        } else if let Some(mark) = request.fwmark
-        {
+        } else if let Some(mark) = request.fwmark {
             for socket in read(&self.sockets).iter() {
                 socket.set_mark(mark.unwrap_or(0)).map_err(|error| error.raw_os_error().unwrap_or(errno::EIO))?;
             }
@@ -483,9 +477,8 @@ impl Device {
             slots[entry.peer.slot as usize] = Some(Arc::clone(&entry.peer));
             by_key.insert(*key, entry.peer.slot);
         }
-        let routes = Routes::new(
-            config.owners.iter().filter_map(|(net, key)| Some((*net, config.peers.get(key)?.peer.slot))),
-        );
+        let routes =
+            Routes::new(config.owners.iter().filter_map(|(net, key)| Some((*net, config.peers.get(key)?.peer.slot))));
         replace(&self.table, Arc::new(Table { slots, routes, by_key }));
         self.table_generation.fetch_add(1, Ordering::Release);
     }
@@ -508,18 +501,15 @@ impl Device {
                     }),
                     tx_bytes: entry.peer.tx_bytes.load(Ordering::Relaxed),
                     rx_bytes: entry.peer.rx_bytes.load(Ordering::Relaxed),
-                    keepalive: crypto.keepalive.map_or(0, |interval| u16::try_from(interval.as_secs()).unwrap_or(u16::MAX)),
+                    keepalive: crypto
+                        .keepalive
+                        .map_or(0, |interval| u16::try_from(interval.as_secs()).unwrap_or(u16::MAX)),
                     allowed_ips: entry.allowed_ips.iter().copied().collect(),
                 }
             })
             .collect();
         let port = self.socket(0).and_then(|socket| socket.port().ok()).unwrap_or(config.listen_port);
-        GetDevice {
-            private_key: config.private_key.clone(),
-            listen_port: Some(port),
-            fwmark: config.fwmark,
-            peers,
-        }
+        GetDevice { private_key: config.private_key.clone(), listen_port: Some(port), fwmark: config.fwmark, peers }
     }
 
     /// The engine's own counters.

@@ -123,8 +123,7 @@ impl TunDevice for FakeTun {
 
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let packet: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-        let is_super = self.vnet_hdr
-            && VnetHeader::decode(&packet).is_ok_and(|header| header.gso != Gso::None);
+        let is_super = self.vnet_hdr && VnetHeader::decode(&packet).is_ok_and(|header| header.gso != Gso::None);
         let mut state = lock(&self.state);
         if let Some(errno) = state.refuse_all.or_else(|| state.refuse_super.filter(|_| is_super)) {
             return Err(io::Error::from_raw_os_error(errno));

@@ -134,7 +134,9 @@ impl Inbound<'_> {
             let mut crypto = peer.lock();
             self.decrypt(peer, &mut crypto, from, index, datagram);
             while let Some((from, datagram, index)) = datagrams
-                .next_if(|(_, data, truncated)| !truncated && data_index(data).is_some_and(|next| next >> 8 == peer.slot))
+                .next_if(|(_, data, truncated)| {
+                    !truncated && data_index(data).is_some_and(|next| next >> 8 == peer.slot)
+                })
                 .and_then(|(from, data, _)| Some((from, data, data_index(data)?)))
             {
                 count += 1;

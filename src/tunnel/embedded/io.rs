@@ -34,7 +34,12 @@ pub struct TunBatch {
 
 impl Default for TunBatch {
     fn default() -> Self {
-        Self { storage: vec![0; BATCH_BYTES + MAX_READ], used: 0, packets: Vec::with_capacity(BATCH_PACKETS), drained: false }
+        Self {
+            storage: vec![0; BATCH_BYTES + MAX_READ],
+            used: 0,
+            packets: Vec::with_capacity(BATCH_PACKETS),
+            drained: false,
+        }
     }
 }
 

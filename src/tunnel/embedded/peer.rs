@@ -71,9 +71,7 @@ impl Staged {
 
     /// Keeps a copy of `packet`, if the peer's queue and the device's budget allow it.
     pub(super) fn push(&mut self, packet: &[u8], budget: &AtomicUsize) -> bool {
-        if self.packets.len() >= STAGED_PACKETS
-            || budget.load(Ordering::Relaxed) + packet.len() > STAGED_BYTES
-        {
+        if self.packets.len() >= STAGED_PACKETS || budget.load(Ordering::Relaxed) + packet.len() > STAGED_BYTES {
             return false;
         }
         budget.fetch_add(packet.len(), Ordering::Relaxed);
@@ -151,7 +149,8 @@ impl Crypto {
             Some(&message::RESPONSE) => {
                 self.handshakes.responses_sent += 1;
                 // Our index of the new session, which the initiator will use.
-                self.unconfirmed = message.get(4..8).and_then(|index| index.first_chunk()).map(|b| u32::from_le_bytes(*b));
+                self.unconfirmed =
+                    message.get(4..8).and_then(|index| index.first_chunk()).map(|b| u32::from_le_bytes(*b));
             }
             _ => {}
         }

@@ -103,7 +103,8 @@ pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
-    let failed = |action: &str, error: io::Error| TunnelError::System { action: action.to_owned(), source: error, hint: "" };
+    let failed =
+        |action: &str, error: io::Error| TunnelError::System { action: action.to_owned(), source: error, hint: "" };
     signals.thread_block().map_err(|errno| failed("block signals", errno.into()))?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(|errno| failed("receive signals", errno.into()))?;
@@ -132,15 +133,11 @@ pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
 }
 
 /// Waits for a signal, the end of the lifeline, or the end of a thread.
-fn wait_for_end(
-    options: &ServeOptions,
-    signals: &SignalFd,
-    ended: &Wake,
-    engine: &Engine,
-) -> Result<(), TunnelError> {
+fn wait_for_end(options: &ServeOptions, signals: &SignalFd, ended: &Wake, engine: &Engine) -> Result<(), TunnelError> {
     let stdin = io::stdin();
     loop {
-        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        let mut fds =
+            vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
         if options.lifeline {
             fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
         }
@@ -203,9 +200,7 @@ fn open_tun(options: &ServeOptions) -> Result<(Queues, Vec<String>), TunnelError
             Err(error) => notes.push(format!("the TUN device grants no offload: {error}")),
         }
     }
-    let failed = |action: String| {
-        move |source| TunnelError::System { action, source, hint: "" }
-    };
+    let failed = |action: String| move |source| TunnelError::System { action, source, hint: "" };
     set_mtu(name, options.mtu.get()).map_err(failed(format!("set the MTU of {name} to {}", options.mtu)))?;
     set_queue_length(name, TUN_QUEUE).map_err(failed(format!("set the queue length of {name}")))?;
     let wrap = |tun| Arc::new(KernelTun::new(tun, vnet_hdr, offloads)) as Arc<dyn TunDevice>;
@@ -216,9 +211,13 @@ fn open_tun(options: &ServeOptions) -> Result<(Queues, Vec<String>), TunnelError
 fn tun_error(name: &str, source: io::Error) -> TunnelError {
     let hint = match source.raw_os_error() {
         Some(libc::ENOENT) => "create it: mkdir -p /dev/net && mknod /dev/net/tun c 10 200",
-        Some(libc::ENODEV | libc::ENXIO) => "the kernel has no TUN driver: load the module `tun`, or use the raw engine",
+        Some(libc::ENODEV | libc::ENXIO) => {
+            "the kernel has no TUN driver: load the module `tun`, or use the raw engine"
+        }
         Some(libc::EACCES) => "open it to this user: chmod 0666 /dev/net/tun, or run as root",
-        Some(libc::EPERM) => "making a device needs CAP_NET_ADMIN in its network namespace: run as root, or in a user namespace",
+        Some(libc::EPERM) => {
+            "making a device needs CAP_NET_ADMIN in its network namespace: run as root, or in a user namespace"
+        }
         Some(libc::EBUSY) => "another process holds a device of this name: end it, or choose another name",
         _ => "",
     };

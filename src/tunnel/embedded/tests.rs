@@ -329,7 +329,8 @@ fn malformed_datagrams_are_counted_and_harmless() {
     reserved[3] = 1;
     corpus.push(reserved);
     // A real session's index, with counters at the edges.
-    let real = net.take_captured().into_iter().rfind(|capture| capture.to == b.address && capture.bytes[0] == 4).unwrap();
+    let real =
+        net.take_captured().into_iter().rfind(|capture| capture.to == b.address && capture.bytes[0] == 4).unwrap();
     for counter in [0, u64::from(u32::MAX), u64::MAX, u64::MAX - 1] {
         let mut bytes = real.bytes.clone();
         bytes[8..16].copy_from_slice(&counter.to_le_bytes());
@@ -342,9 +343,8 @@ fn malformed_datagrams_are_counted_and_harmless() {
     for bytes in &corpus {
         assert!(net.inject(stranger, b.address, bytes));
     }
-    let dropped = || {
-        b.named().iter().filter(|(name, _)| name.starts_with("drop.")).map(|(_, count)| count).sum::<u64>()
-    };
+    let dropped =
+        || b.named().iter().filter(|(name, _)| name.starts_with("drop.")).map(|(_, count)| count).sum::<u64>();
     wait_while(|| dropped() < corpus.len() as u64);
     assert_eq!(dropped(), corpus.len() as u64, "each is counted once: {:?}", b.named());
     assert_eq!(b.count(Event::Roamed), 0);
@@ -450,7 +450,8 @@ fn a_thousand_peers_are_configured_quickly_and_shown_all() {
     assert_eq!(shown.len(), 1000);
     assert!(shown.iter().all(|peer| peer.allowed_ips.len() == 1));
     // Half of them go, in an order that is not theirs.
-    let remove = keys.iter().rev().step_by(2).map(|key| SetPeer { remove: true, ..SetPeer::new(key.public()) }).collect();
+    let remove =
+        keys.iter().rev().step_by(2).map(|key| SetPeer { remove: true, ..SetPeer::new(key.public()) }).collect();
     hub.engine.device().set(&SetDevice { peers: remove, ..SetDevice::default() }).unwrap();
     assert_eq!(hub.engine.device().get().peers.len(), 500);
 }

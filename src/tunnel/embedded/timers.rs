@@ -50,7 +50,9 @@ fn tick(device: &Device, peer: &Arc<Peer>, now: Instant, out: &mut SendBatch) {
             device.counters.add(Event::DropStagedExpired, dropped);
             None
         }
-        TunnResult::Done | TunnResult::Err(_) | TunnResult::WriteToTunnelV4(..) | TunnResult::WriteToTunnelV6(..) => None,
+        TunnResult::Done | TunnResult::Err(_) | TunnResult::WriteToTunnelV4(..) | TunnResult::WriteToTunnelV6(..) => {
+            None
+        }
     };
     let due = due.inspect(|len| crypto.note_sent(&buffer[..*len])).or_else(|| keepalive(&mut crypto, now, &mut buffer));
     let (Some(len), Some(endpoint)) = (due, crypto.endpoint) else { return };
