@@ -29,7 +29,7 @@ const HEADERS: f64 = 150.0;
 /// Memory: an agent, an idle device's process, what one grows by while it carries traffic (design.md section 10 bounds it),
 /// one peer's state, and one stream's socket buffers on both ends at their default ceilings (tcp_rmem and tcp_wmem).
 const AGENT: u64 = 24 << 20;
-const IDLE_DEVICE: u64 = 12 << 20;
+const IDLE_DEVICE: u64 = 20 << 20;
 const BUSY_DEVICE: u64 = 64 << 20;
 const PEER: u64 = 16 << 10;
 const STREAM: u64 = (6 + 4) << 20;
