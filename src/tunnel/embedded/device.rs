@@ -3,16 +3,13 @@
 //! Configuration changes rarely and is read for every batch, so what threads read is a [`Table`] that never changes and is
 //! replaced whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
-use boringtun::noise::Tunn;
 use boringtun::noise::rate_limiter::RateLimiter;
-use ipnet::IpNet;
 use x25519_dalek::StaticSecret;
 
 use super::Report;
@@ -21,18 +18,17 @@ use super::io::{OuterSocket, SocketFactory, TunDevice, Wake};
 use super::peer::Peer;
 use super::routes::Routes;
 use crate::sys::udp::Transmit;
-use crate::tunnel::keys::{PresharedKey, PrivateKey, PublicKey};
+use crate::tunnel::keys::PublicKey;
 use crate::tunnel::status::{EngineStatus, HandshakeCounters, Offloads, UdpBuffers};
-use crate::tunnel::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice, SetPeer, errno};
+
+mod configure;
+
+use configure::Config;
 
 /// What both buffers of the outer socket are asked to be: as much as wireguard-go asks for.
 pub(super) const UDP_BUFFER: usize = 7 << 20;
-/// Handshake messages in a second beyond which senders must prove their address with a cookie.
-const HANDSHAKES_PER_SECOND: u64 = 1_000;
 /// Destinations whose ICMP errors are told apart.
 const ICMP_DESTINATIONS: usize = 4096;
-/// Session indices carry the peer's slot in 24 bits.
-const MAX_PEERS: usize = 1 << 24;
 
 /// What the data path reads. Replaced whole when the configuration changes.
 #[derive(Debug)]
@@ -73,25 +69,6 @@ pub(super) struct Identity {
     pub(super) limiter: RateLimiter,
     /// For the peers' own state machines, whose messages were checked before: it never asks for cookies.
     checked: Arc<RateLimiter>,
-}
-
-/// What was configured.
-#[derive(Default)]
-struct Config {
-    private_key: Option<PrivateKey>,
-    listen_port: u16,
-    fwmark: Option<u32>,
-    peers: BTreeMap<PublicKey, PeerConfig>,
-    /// Who owns which prefix: one at most, the last who was given it.
-    owners: BTreeMap<IpNet, PublicKey>,
-    free_slots: Vec<u32>,
-    next_slot: u32,
-}
-
-struct PeerConfig {
-    peer: Arc<Peer>,
-    preshared_key: Option<PresharedKey>,
-    allowed_ips: BTreeSet<IpNet>,
 }
 
 /// The device.
@@ -269,247 +246,6 @@ impl Device {
             }
         }
         count
-    }
-
-    /// Applies a request.
-    ///
-    /// # Errors
-    /// The errno to answer; nothing was changed then.
-    pub fn set(&self, request: &SetDevice) -> Result<(), i32> {
-        let mut config = lock(&self.config);
-        let new_peers = request.peers.iter().filter(|peer| !config.peers.contains_key(&peer.public_key)).count();
-        if config.peers.len() + new_peers > MAX_PEERS {
-            return Err(errno::EINVAL);
-        }
-        self.set_socket(&mut config, request)?;
-        let mut renew = false;
-        if let Some(key) = &request.private_key {
-            let same = match (&config.private_key, key) {
-                (Some(old), Some(new)) => old.public() == new.public(),
-                (None, None) => true,
-                _ => false,
-            };
-            renew = !same;
-            config.private_key.clone_from(key);
-        }
-        if renew {
-            let identity = config.private_key.as_ref().map(|key| {
-                let private = key.secret();
-                let public = x25519_dalek::PublicKey::from(&private);
-                Arc::new(Identity {
-                    limiter: RateLimiter::new(&public, HANDSHAKES_PER_SECOND),
-                    checked: Arc::new(RateLimiter::new(&public, u64::MAX)),
-                    private,
-                    public,
-                })
-            });
-            replace(&self.identity, identity);
-        }
-        if request.replace_peers {
-            let named: BTreeSet<PublicKey> = request.peers.iter().map(|peer| peer.public_key).collect();
-            let gone: Vec<PublicKey> = config.peers.keys().filter(|key| !named.contains(key)).copied().collect();
-            for key in gone {
-                self.remove_peer(&mut config, key);
-            }
-        }
-        let mut changed = BTreeSet::new();
-        for peer in &request.peers {
-            if self.set_peer(&mut config, peer) {
-                changed.insert(peer.public_key);
-            }
-        }
-        // A device does not talk to itself; the kernel drops such a peer without a word, too.
-        if let Some(own) = config.private_key.as_ref().map(PrivateKey::public) {
-            self.remove_peer(&mut config, own);
-        }
-        let identity = self.identity();
-        let mut start = Vec::new();
-        for (key, peer) in &config.peers {
-            if renew || changed.contains(key) {
-                self.renew_session(peer, identity.as_deref());
-            }
-        }
-        for peer in request.peers.iter().filter(|peer| peer.keepalive.is_some_and(|seconds| seconds > 0)) {
-            start.extend(config.peers.get(&peer.public_key).map(|config| Arc::clone(&config.peer)));
-        }
-        self.publish(&config);
-        drop(config);
-        // Who has a keepalive wants its path open at once, not after the first interval.
-        for peer in start {
-            let mut crypto = peer.lock();
-            if !crypto.has_session() {
-                crypto.last_sent = None;
-            }
-        }
-        self.wakes.timers.signal();
-        Ok(())
-    }
-
-    /// Port and mark, first of all: they can fail.
-    fn set_socket(&self, config: &mut Config, request: &SetDevice) -> Result<(), i32> {
-        let fwmark = request.fwmark.unwrap_or(config.fwmark);
-        let socket = self.socket(0);
-        // wg sends the port again with every change; only another one is a reason to move.
-        let wanted = request.listen_port.filter(|port| {
-            *port != config.listen_port
-                || socket.is_none()
-                || (*port != 0 && socket.as_ref().and_then(|socket| socket.port().ok()) != Some(*port))
-        });
-        if let Some(port) = wanted {
-            let sockets = self.factory.bind(port, fwmark, self.tuns.len()).map_err(|error| {
-                super::log(&format!("cannot bind port {port}: {error}"));
-                error.raw_os_error().unwrap_or(errno::EIO)
-            })?;
-            replace(&self.sockets, sockets.into());
-            config.listen_port = port;
-            self.wakes.inbound.iter().for_each(Wake::signal);
-        } else if let Some(mark) = request.fwmark {
-            for socket in read(&self.sockets).iter() {
-                socket.set_mark(mark.unwrap_or(0)).map_err(|error| error.raw_os_error().unwrap_or(errno::EIO))?;
-            }
-        }
-        config.fwmark = fwmark;
-        Ok(())
-    }
-
-    /// Applies one section; returns whether the peer's session must begin anew.
-    fn set_peer(&self, config: &mut Config, request: &SetPeer) -> bool {
-        let key = request.public_key;
-        if request.remove {
-            self.remove_peer(config, key);
-            return false;
-        }
-        let mut renew = false;
-        if !config.peers.contains_key(&key) {
-            if request.update_only {
-                return false;
-            }
-            let slot = config.free_slots.pop().unwrap_or_else(|| {
-                config.next_slot += 1;
-                config.next_slot - 1
-            });
-            let peer = Arc::new(Peer::new(key, slot));
-            config.peers.insert(key, PeerConfig { peer, preshared_key: None, allowed_ips: BTreeSet::new() });
-            renew = true;
-        }
-        let Config { peers, owners, .. } = config;
-        let Some(entry) = peers.get_mut(&key) else { return false };
-        if let Some(preshared) = &request.preshared_key
-            && *preshared != entry.preshared_key
-        {
-            entry.preshared_key.clone_from(preshared);
-            renew = true;
-        }
-        {
-            let mut crypto = entry.peer.lock();
-            if let Some(endpoint) = request.endpoint
-                && crypto.endpoint != Some(endpoint)
-            {
-                crypto.endpoint = Some(endpoint);
-                // Another path may take what the old one refused.
-                entry.peer.gso_refused.store(false, Ordering::Relaxed);
-            }
-            if let Some(seconds) = request.keepalive {
-                crypto.keepalive = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
-            }
-        }
-        if request.replace_allowed_ips {
-            for net in std::mem::take(&mut entry.allowed_ips) {
-                owners.remove(&net);
-            }
-        }
-        for (net, add) in &request.allowed_ips {
-            let owned = config.peers.get_mut(&key);
-            if *add {
-                let before = config.owners.insert(*net, key);
-                if let Some(entry) = owned {
-                    entry.allowed_ips.insert(*net);
-                }
-                if let Some(before) = before.filter(|before| *before != key)
-                    && let Some(other) = config.peers.get_mut(&before)
-                {
-                    other.allowed_ips.remove(net);
-                    super::log(&format!("{net} moves from {before} to {key}: a prefix has one owner"));
-                }
-            } else if let Some(entry) = owned
-                && entry.allowed_ips.remove(net)
-            {
-                config.owners.remove(net);
-            }
-        }
-        renew
-    }
-
-    fn remove_peer(&self, config: &mut Config, key: PublicKey) {
-        let Some(entry) = config.peers.remove(&key) else { return };
-        for net in &entry.allowed_ips {
-            config.owners.remove(net);
-        }
-        config.free_slots.push(entry.peer.slot);
-        let mut crypto = entry.peer.lock();
-        crypto.tunn = None;
-        let dropped = crypto.staged.clear(&self.staged_bytes);
-        self.counters.add(Event::DropStagedExpired, dropped);
-    }
-
-    /// Begins a peer's protocol state anew, as another key of either kind demands.
-    fn renew_session(&self, entry: &PeerConfig, identity: Option<&Identity>) {
-        let mut crypto = entry.peer.lock();
-        crypto.unconfirmed = None;
-        crypto.tunn = identity.map(|identity| {
-            Tunn::new(
-                identity.private.clone(),
-                x25519_dalek::PublicKey::from(*entry.peer.key.as_bytes()),
-                entry.preshared_key.as_ref().map(PresharedKey::bytes),
-                // Kept by this engine's own timers: the library's first keepalive comes late, and none comes after it
-                // has given up once.
-                None,
-                entry.peer.slot,
-                Some(Arc::clone(&identity.checked)),
-            )
-        });
-    }
-
-    fn publish(&self, config: &Config) {
-        let mut slots = vec![None; config.next_slot as usize];
-        let mut by_key = BTreeMap::new();
-        for (key, entry) in &config.peers {
-            slots[entry.peer.slot as usize] = Some(Arc::clone(&entry.peer));
-            by_key.insert(*key, entry.peer.slot);
-        }
-        let routes =
-            Routes::new(config.owners.iter().filter_map(|(net, key)| Some((*net, config.peers.get(key)?.peer.slot))));
-        replace(&self.table, Arc::new(Table { slots, routes, by_key }));
-        self.table_generation.fetch_add(1, Ordering::Release);
-    }
-
-    /// The device as the UAPI shows it.
-    #[must_use]
-    pub fn get(&self) -> GetDevice {
-        let config = lock(&self.config);
-        let peers = config
-            .peers
-            .iter()
-            .map(|(key, entry)| {
-                let crypto = entry.peer.lock();
-                GetPeer {
-                    public_key: *key,
-                    preshared_key: entry.preshared_key.clone(),
-                    endpoint: crypto.endpoint,
-                    last_handshake: crypto.last_handshake.map_or(LastHandshake::Never, |time| {
-                        LastHandshake::At(time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default())
-                    }),
-                    tx_bytes: entry.peer.tx_bytes.load(Ordering::Relaxed),
-                    rx_bytes: entry.peer.rx_bytes.load(Ordering::Relaxed),
-                    keepalive: crypto
-                        .keepalive
-                        .map_or(0, |interval| u16::try_from(interval.as_secs()).unwrap_or(u16::MAX)),
-                    allowed_ips: entry.allowed_ips.iter().copied().collect(),
-                }
-            })
-            .collect();
-        let port = self.socket(0).and_then(|socket| socket.port().ok()).unwrap_or(config.listen_port);
-        GetDevice { private_key: config.private_key.clone(), listen_port: Some(port), fwmark: config.fwmark, peers }
     }
 
     /// The engine's own counters.
