@@ -68,7 +68,7 @@ fn header(plan: &Plan, started: String) -> anyhow::Result<Header> {
         wglab: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         class: run::class(plan),
-        command: std::iter::once("wglab".to_owned()).chain(std::env::args().skip(1)).collect(),
+        command: repeatable(std::env::args().skip(1)),
         seed: plan.seed,
         plan_hash: plan.hash(),
         compare: plan.compare,
@@ -77,6 +77,20 @@ fn header(plan: &Plan, started: String) -> anyhow::Result<Header> {
         plan: serde_json::to_value(plan)?,
         nodes: std::collections::BTreeMap::new(),
     })
+}
+
+/// The command that measures the same again. A record is not overwritten, so the directory is left to be chosen.
+fn repeatable(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let mut command = vec!["wglab".to_owned()];
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        if argument == "--out" {
+            arguments.next();
+        } else if !argument.starts_with("--out=") {
+            command.push(argument);
+        }
+    }
+    command
 }
 
 /// Resolves when the user, or the system, wants the program to end.
@@ -97,4 +111,15 @@ pub(super) fn interrupt() -> anyhow::Result<impl Future<Output = &'static str>> 
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repeatable;
+
+    #[test]
+    fn a_repeated_run_chooses_its_own_directory() {
+        let typed = ["run", "pair", "--out", "r1", "--rounds", "2", "--out=r2"].map(str::to_owned);
+        assert_eq!(repeatable(typed.into_iter()), ["wglab", "run", "pair", "--rounds", "2"]);
+    }
 }

@@ -210,7 +210,11 @@ fn conditions(out: &mut Measured, both: Both<'_>) {
     const PLACE: [&str; 4] = ["local", "peer", "bound_interface", "interface"];
     for (end, outcome) in [("client", both.client), ("server", both.server)] {
         let Value::Object(fields) = json!(outcome.traffic.conditions) else { continue };
-        let told = fields.into_iter().filter(|(name, value)| !value.is_null() && !PLACE.contains(&name.as_str()));
+        // A buffer that nobody asked for is the kernel's tuning: an outcome.
+        let tuned = |value: &Value| value.get("granted").is_some() && value.get("asked").is_none();
+        let told = fields
+            .into_iter()
+            .filter(|(name, value)| !value.is_null() && !PLACE.contains(&name.as_str()) && !tuned(value));
         out.conditions.extend(told.map(|(name, value)| (format!("{end}.{name}"), value)));
     }
 }
