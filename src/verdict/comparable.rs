@@ -54,8 +54,8 @@ const NOT_WHAT_IT_IS: [&str; 11] = [
 ];
 /// Facts without which nobody can say that two nodes are alike: absent on both sides is a difference too.
 const MUST_BE_KNOWN: [&str; 3] = ["kernel", "cpu_model", "cpus"];
-/// Conditions that are measurements: they differ between any two runs.
-const MEASURED: [&str; 6] = ["steal", "throttled", "throttling", "load", "port", "lateness"];
+/// Conditions that differ between any two runs: measurements, and the ends of a connection.
+const OF_ONE_RUN: [&str; 8] = ["steal", "throttled", "throttling", "load", "port", "lateness", "local", "peer"];
 
 /// What differs between the first of `sources` and the others and is neither explained by `by` nor named in the policy.
 pub(super) fn differences(sources: &[Source<'_>], by: &By, policy: &Policy) -> Vec<Difference> {
@@ -84,8 +84,8 @@ pub(super) fn differences(sources: &[Source<'_>], by: &By, policy: &Policy) -> V
 /// Conditions that follow from the compared factor.
 fn explains(by: &By) -> &'static [&'static str] {
     match by {
-        By::Factor { factor: Factor::Underlay, .. } => &["mtu", "family", "underlay"],
-        By::Factor { factor: Factor::Engine, .. } => &["engine", "offload", "offloads", "gso", "gro"],
+        By::Factor { factor: Factor::Underlay, .. } => &["mtu", "mss", "family", "underlay", "interface"],
+        By::Factor { factor: Factor::Engine, .. } => &["engine", "offload", "offloads", "gso", "gro", "interface"],
         By::Factor { factor: Factor::Stack, .. } => &["stack", "delivery", "conntrack"],
         By::Factor { factor: Factor::Settings, .. } => &["settings", "sysctl", "rps", "queues", "offload", "offloads"],
         By::Factor { factor: Factor::CongestionControl, .. } => &["congestion_control"],
@@ -190,8 +190,11 @@ fn conditions<'a>(runs: impl Iterator<Item = &'a Run>, by: &By) -> Conditions {
             flatten(name, value, &mut fields);
         }
         let cell = cells.entry(arms::shared(by, &run.factors)).or_default();
-        for (name, value) in fields {
-            if !MEASURED.iter().any(|word| is_called(&name, word)) {
+        for (name, value) in fields.clone() {
+            // A buffer that nobody asked for is the kernel's tuning, and has another size at the end of every run.
+            let tuned =
+                name.strip_suffix(".granted").is_some_and(|buffer| !fields.contains_key(&format!("{buffer}.asked")));
+            if !tuned && !OF_ONE_RUN.iter().any(|word| is_called(&name, word)) {
                 cell.entry(name).or_default().insert(value);
             }
         }

@@ -96,7 +96,7 @@ pub struct Measured {
     pub estimate: Option<Estimate>,
     /// The mean difference of each pair that has both levels, and its own estimate where there is one.
     pub pairs: Vec<(String, f64, Option<Estimate>)>,
-    /// The bootstrap's interval, from ten paired runs on.
+    /// The bootstrap's interval, from ten paired runs on, where the t-interval excludes zero: it can only withhold a verdict.
     pub bootstrap: Option<(f64, f64)>,
     /// The noise of one run.
     pub noise: Option<Noise>,
@@ -164,7 +164,9 @@ pub fn measure(pairs: &[PairRuns], zero_based: bool, seed: u64) -> Option<Measur
                     Some((pair.pair.clone(), mean(differences)?, alone))
                 })
                 .collect(),
-            bootstrap: resampled(&blocks, over_pairs, seed),
+            bootstrap: estimate
+                .filter(|estimate| estimate.p_value() < 1.0 - CONFIDENCE)
+                .and_then(|_| resampled(&blocks, over_pairs, seed)),
             noise: noise::of_repeats(&repeats(pairs, scale)),
             paired,
             rounds: blocks.iter().map(Vec::len).max().unwrap_or(0),
