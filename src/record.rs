@@ -115,7 +115,7 @@ impl Class {
 /// One measured execution of a cell: the unit of statistics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The round it belongs to, from 0.
+    /// The round it belongs to, from 1.
     pub round: u32,
     /// Its place in the whole sequence, from 0. Each run has its own.
     pub order: u32,

@@ -8,10 +8,12 @@ mod csv;
 mod detail;
 pub mod escape;
 mod github;
+mod html;
 mod json;
 mod junit;
 mod lines;
 mod markdown;
+mod pick;
 mod table;
 mod text;
 
@@ -21,6 +23,7 @@ use std::str::FromStr;
 use crate::verdict::{Comparison, Gate, Source, gate};
 
 pub use answer::answer;
+pub use pick::{pick_json, pick_table};
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +36,8 @@ pub enum Format {
     Json,
     /// For spreadsheets.
     Csv,
+    /// One page for a browser, with drawings.
+    Html,
     /// For test dashboards: a test case for each verdict.
     Junit,
     /// Annotations of a GitHub workflow: a line for each verdict that wants attention.
@@ -41,7 +46,8 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 6] = [Self::Table, Self::Markdown, Self::Json, Self::Csv, Self::Junit, Self::Github];
+    pub const ALL: [Self; 7] =
+        [Self::Table, Self::Markdown, Self::Json, Self::Csv, Self::Html, Self::Junit, Self::Github];
 
     /// Its name in options.
     pub const fn name(self) -> &'static str {
@@ -50,6 +56,7 @@ impl Format {
             Self::Markdown => "markdown",
             Self::Json => "json",
             Self::Csv => "csv",
+            Self::Html => "html",
             Self::Junit => "junit",
             Self::Github => "github",
         }
@@ -110,6 +117,7 @@ pub fn render(report: &Report<'_>, format: Format) -> String {
         Format::Markdown => markdown::render(report),
         Format::Json => json::render(report),
         Format::Csv => csv::render(report),
+        Format::Html => html::render(report),
         Format::Junit => junit::render(report),
         Format::Github => github::render(report),
     }

@@ -1,7 +1,7 @@
 //! Policies over records: what changed, whether that is good, and what cannot be said.
 //!
 //! [`compare`](compare()) answers "did this change make it worse?" for any factor, within a record or between two;
-//! [`gate`](gate()) turns the answer into an exit code; [`cells`](cells()) is what stands in a record without any comparison.
+//! [`gate`](gate()) turns the answer into an exit code; [`pick`](pick()) says which underlay a pair should use; [`cells`](cells()) is what stands in a record without any comparison.
 //! The rules are those of `docs/statistics.md`; nothing here reads a file or a clock.
 
 mod arms;
@@ -12,6 +12,7 @@ mod compare;
 mod course;
 mod decide;
 mod gate;
+mod pick;
 mod policy;
 
 use serde::Serialize;
@@ -28,6 +29,7 @@ pub use decide::{
     AGREEING_SHARE, Decision, Evidence, FIXED_PAIRS, Judgement, Measured, PairRuns, Scale, Visit, decide, measure,
 };
 pub use gate::{Gate, GateResult, gate};
+pub use pick::{Candidate, Order, Pick, PickOptions, Picks, SAFE_TCP, SAFE_UDP, pick};
 pub use policy::{By, Policy, PolicyError};
 
 /// A record with the name that the user gave it: its directory, usually.

@@ -59,6 +59,11 @@ pub fn xml(text: &str) -> String {
     escaped
 }
 
+/// Several lines for the text of HTML or XML, each escaped by itself so that only the breaks between them break.
+pub fn xml_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| xml(line)).collect::<Vec<_>>().join("\n")
+}
+
 /// For the message of a GitHub workflow command.
 pub fn workflow_message(text: &str) -> String {
     plain(text).replace('%', "%25")

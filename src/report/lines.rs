@@ -122,7 +122,9 @@ pub(super) fn lines<'a>(comparison: &'a Comparison, level: &str) -> Vec<Line<'a>
     let rows: Vec<&Row> = comparison
         .rows
         .iter()
-        .filter(|row| row.level == level && (row.judged || ALSO_SHOWN.contains(&row.metric.as_str())))
+        .filter(|row| {
+            row.level == level && (row.judged || (ALSO_SHOWN.contains(&row.metric.as_str()) && row.change.is_some()))
+        })
         .collect();
     let mut groups: Vec<(Cell, &str, Vec<&'a Row>)> = Vec::new();
     for row in rows {

@@ -18,7 +18,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
             if !lines.is_empty() {
                 let _ = write!(out, "\n{}", piped(&table::key_table(comparison, level, &lines)));
             }
-            undecided.extend(table::undecided(&lines));
+            undecided.extend(table::undecided(comparison, &lines));
             binds.extend(table::binds(comparison, level, &lines));
         }
     }

@@ -1,6 +1,6 @@
 //! For a terminal: the answer, the key table, what to know, what binds, where it is, how to repeat it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -22,7 +22,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
                 if !lines.is_empty() {
                     let _ = write!(out, "\n{}\n", aligned(&key_table(comparison, level, &lines), &[1, 2]));
                 }
-                section(&mut out, "Not decided", &undecided(&lines));
+                section(&mut out, "Not decided", &undecided(comparison, &lines));
                 section(&mut out, "What binds", &binds(comparison, level, &lines));
             }
         }
@@ -60,7 +60,7 @@ pub(super) fn setting(report: &Report<'_>) -> Vec<String> {
             let record = source.record;
             let usable = record.usable().count();
             let excluded = record.runs.len() - usable;
-            let rounds = record.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+            let rounds: BTreeSet<u32> = record.runs.iter().map(|run| run.round).collect();
             let class = match record.header.class {
                 Class::OneMachine => "one machine, namespaces: mechanisms, not a provider's figures",
                 Class::Hosts => "hosts",
@@ -70,7 +70,7 @@ pub(super) fn setting(report: &Report<'_>) -> Vec<String> {
             format!(
                 "{} in {}{excluded}; {class}; started {}",
                 text::count(usable, "run"),
-                text::count(rounds as usize, "round"),
+                text::count(rounds.len(), "round"),
                 escape::plain(&record.header.started)
             )
         })
@@ -103,7 +103,10 @@ pub(super) fn key_table(comparison: &Comparison, level: &str, lines: &[Line<'_>]
 }
 
 /// Why lines are inconclusive or invalid, each reason once.
-pub(super) fn undecided(lines: &[Line<'_>]) -> Vec<String> {
+pub(super) fn undecided(comparison: &Comparison, lines: &[Line<'_>]) -> Vec<String> {
+    if is_against_raw(comparison) {
+        return Vec::new();
+    }
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let open = |line: &&Line<'_>| matches!(line.verdict, Some(Verdict::Inconclusive | Verdict::Invalid));
     for line in lines.iter().filter(open) {
@@ -195,7 +198,7 @@ fn section(out: &mut String, title: &str, items: &[String]) {
 }
 
 /// Rows in columns, the head underlined; `right` names the columns of numbers, or all but the first if empty.
-fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
+pub(super) fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let mut rows = rows.iter();

@@ -23,6 +23,24 @@ pub(super) fn row(sources: &[Source<'_>], by: &By, base: &str, cell: &Cell, leve
     header.map_or_else(String::new, |header| narrowed(header, cell, compared))
 }
 
+/// The record's own command, narrowed to `cell`, with these options instead of its own of the same name.
+pub(super) fn with_options(header: &Header, cell: &Cell, options: &[(&str, String)]) -> String {
+    let mut kept: Vec<String> = Vec::new();
+    let mut words = header.command.iter();
+    while let Some(word) = words.next() {
+        let named = options.iter().any(|(option, _)| word == option || word.starts_with(&format!("{option}=")));
+        if !named {
+            kept.push(word.clone());
+        } else if !word.contains('=') {
+            // The option's value is a word of its own.
+            words.next();
+        }
+    }
+    let header = Header { command: kept, ..header.clone() };
+    let options = options.iter().map(|(option, value)| format!(" {option} {}", quoted(value)));
+    narrowed(&header, cell, None) + &options.collect::<String>()
+}
+
 /// The record's own command, narrowed to `cell` and, of the compared factor, to two levels.
 fn narrowed(header: &Header, cell: &Cell, compared: Option<(Factor, [&str; 2])>) -> String {
     let mut words: Vec<String> = header.command.iter().map(|word| quoted(word)).collect();

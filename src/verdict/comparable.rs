@@ -210,6 +210,9 @@ pub(super) fn between_levels(source: &Source<'_>, by: &By, base: &str, new: &str
         conditions(runs.filter(|run| arms::level_of(by, source, run).as_deref() == Some(level)), by)
     };
     let mut differences = of_conditions(&of(base), &of(new));
-    differences.retain(|difference| !explains(by).iter().any(|word| is_called(&difference.name, word)));
+    // A tunnel's packets are smaller than the underlay's own by what the tunnel adds.
+    let tunnelled = matches!(by, By::Factor { factor: Factor::Engine, .. }) && [base, new].contains(&"raw");
+    let inherent: &[&str] = if tunnelled { &["mtu", "mss"] } else { &[] };
+    differences.retain(|difference| !explains(by).iter().chain(inherent).any(|word| is_called(&difference.name, word)));
     differences
 }

@@ -69,7 +69,7 @@ pub fn compare(sources: &[Source<'_>], by: Option<&By>, policy: &Policy) -> Resu
 }
 
 fn rounds(source: &Source<'_>) -> usize {
-    source.record.runs.iter().map(|run| run.round as usize + 1).max().unwrap_or(0)
+    source.record.runs.iter().map(|run| run.round).collect::<BTreeSet<u32>>().len()
 }
 
 /// Factors of which the runs have two levels or more.
@@ -326,7 +326,9 @@ impl<'a> Context<'a> {
             ));
         }
         for source in self.sources {
-            cautions.extend(course::cautions(source, min_effect));
+            let name = if self.sources.len() > 1 { format!("{}: ", printable(source.name)) } else { String::new() };
+            let of_source = course::cautions(source, min_effect);
+            cautions.extend(of_source.into_iter().map(|caution| format!("{name}{caution}")));
             if let By::Factor { .. } = self.by {
                 for level in self.new {
                     let differences = comparable::between_levels(source, self.by, self.base, level);
@@ -400,11 +402,17 @@ fn pair_rows(draft: &Draft<'_>) -> Vec<PairRow> {
         .collect()
 }
 
+/// A share in percent: whole from ten on.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+}
+
 fn sentence(decision: &Decision, measured: &Measured, evidence: &Evidence, line: Option<&Metric>) -> String {
     let size = |value: f64| match (measured.scale, line) {
         (Scale::Difference, Some(line)) => format_as(line.quantity, value),
         (Scale::Difference, None) => format!("{value}"),
-        (Scale::Ratio, _) => format!("{:.1} %", value * 100.0),
+        (Scale::Ratio, _) => percent(value),
     };
     let pairs = measured.pairs.len();
     let verdicts = if evidence.tests == 1 { "1 verdict".to_owned() } else { format!("{} verdicts", evidence.tests) };

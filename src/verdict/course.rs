@@ -24,8 +24,7 @@ pub(super) fn cautions(source: &Source<'_>, min_effect: f64) -> Vec<String> {
         cautions.extend(first_round(metric, &cells, alpha));
         cautions.extend(cells.iter().filter_map(|(cell, values)| odd_values(metric, cell, values, min_effect)));
     }
-    let name = |caution| format!("{}: {caution}", printable(source.name));
-    cautions.into_iter().map(name).collect()
+    cautions
 }
 
 fn completeness(source: &Source<'_>) -> Vec<String> {

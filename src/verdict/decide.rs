@@ -358,7 +358,7 @@ pub fn decide(measured: &Measured, evidence: &Evidence) -> Decision {
 
     if beyond_policy && raw && agreed {
         if change.abs() <= minimum {
-            let rounds = rounds_for(wanted.max(mean.abs() / 2.0), measured, &estimate, evidence.alpha);
+            let rounds = rounds_below(mean.abs(), measured);
             return decided(Verdict::Inconclusive, Judgement::BelowNoiseFloor, rounds);
         }
         if !adjusted {
@@ -396,6 +396,13 @@ pub fn decide(measured: &Measured, evidence: &Evidence) -> Decision {
     }
     let why = if raw { Judgement::Small } else { Judgement::WithinNoise };
     decided(Verdict::NoConsistentChange, why, None)
+}
+
+/// Rounds in all until the noise floor is below `difference`: it shrinks with the root of their number.
+fn rounds_below(difference: f64, measured: &Measured) -> Option<u32> {
+    let floor = measured.floor()?;
+    let rounds = (measured.rounds as f64 * (floor / difference).powi(2)).ceil().max(measured.rounds as f64 + 1.0);
+    (rounds <= f64::from(power::MOST_ROUNDS)).then_some(rounds as u32)
 }
 
 /// Rounds in all until the interval's half-width is at most `half_width`, if the noise stays. `None` where more rounds would

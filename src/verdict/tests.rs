@@ -69,7 +69,7 @@ fn a_change_below_the_minimum_is_not_published_and_the_gate_has_its_own() {
     let new = base.map(|value| value * 0.93);
     let row = verdict_of(&base, &new, RATE, &Policy::default());
     assert_eq!((row.verdict, row.rounds_needed), (Some(Verdict::NoConsistentChange), None), "{}", row.why);
-    assert!(row.why.contains("less than the minimum of 10.0 %"), "{}", row.why);
+    assert!(row.why.contains("less than the minimum of 10 %"), "{}", row.why);
     assert_eq!(verdict_of(&base, &new, RATE, &Policy::gate()).verdict, Some(Verdict::Worse));
     let own = Policy { min_effects: [(RATE.to_owned(), Ratio::from_fraction(0.08))].into(), ..Policy::gate() };
     assert_eq!(verdict_of(&base, &new, RATE, &own).verdict, Some(Verdict::NoConsistentChange));
