@@ -8,6 +8,7 @@
 //! `DIRECTORY` holds `iperf3` (3.18 or newer: older ones have one thread), `netperf` and `netserver`; without it they are
 //! looked for in the PATH. Needs root. Each end of ours is a process of its own, as an agent is, and congestion control is
 //! cubic on every side.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its figures")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -223,7 +224,7 @@ struct Peers {
 
 impl Peers {
     fn program(&self, name: &str) -> Command {
-        Command::new(self.directory.as_ref().map_or(name.to_owned(), |directory| format!("{directory}/{name}")))
+        Command::new(self.directory.as_ref().map_or_else(|| name.to_owned(), |directory| format!("{directory}/{name}")))
     }
 
     fn iperf3(&self, far: &Far, streams: u16) -> Result<f64> {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`summary`] | median, range, quantiles |
 //! | [`paired`] | the effect between two levels, with its t-interval |
-//! | [`holm`] | many tests at once |
+//! | [`mod@holm`] | many tests at once |
 //! | [`bootstrap`] | an interval that assumes no distribution |
 //! | [`noise`] | how far two visits of one level lie apart: the noise floor |
 //! | [`power`] | the rounds that would decide, the change that can be seen |

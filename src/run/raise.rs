@@ -403,7 +403,8 @@ impl Lab {
                 server = Some(link);
             }
         }
-        let (client, server) = client.zip(server).with_context(|| format!("pair {} has no agents", arrangement.pair))?;
+        let (client, server) =
+            client.zip(server).with_context(|| format!("pair {} has no agents", arrangement.pair))?;
         Ok((client, server, self.provider.as_mut()))
     }
 

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -394,10 +393,8 @@ fn misrouted() -> Result<(), Failed> {
 fn relayed() -> Result<(), Failed> {
     let this = std::env::current_exe()?.display().to_string();
     let word = |word: &str| word.to_owned();
-    let record = tampered(
-        &[this.clone(), word(tamper::DETOUR), word(WGLAB)],
-        Some(&[this, word(tamper::RELAY), word(WGLAB)]),
-    )?;
+    let record =
+        tampered(&[this.clone(), word(tamper::DETOUR), word(WGLAB)], Some(&[this, word(tamper::RELAY), word(WGLAB)]))?;
     check_refused(&record, &["outer address of"])
 }
 
@@ -482,7 +479,9 @@ fn reached_hosts() -> Result<(), Failed> {
     check_whole(&output, &record)?;
     assert_eq!(record.header.class, wglab::record::Class::Hosts);
     // What was made on the hosts is gone again.
-    let exec = |command: &[&str]| wglab(directory.path(), &["exec", "--lab", &up.id().to_string(), "a1", "--"]).args(command).output();
+    let exec = |command: &[&str]| {
+        wglab(directory.path(), &["exec", "--lab", &up.id().to_string(), "a1", "--"]).args(command).output()
+    };
     let links = exec(&["cat", "/proc/net/dev"])?;
     assert!(links.status.success() && !text(&links).contains("wg0"), "{}", text(&links));
     signal(up.id(), Signal::SIGINT)?;

@@ -44,7 +44,7 @@ impl Default for TunBatch {
 }
 
 impl TunBatch {
-    /// Room for the next packet, [`MAX_READ`] bytes of it; `None` when the batch is full.
+    /// Room for the next packet, `MAX_READ` bytes of it; `None` when the batch is full.
     pub fn space(&mut self) -> Option<&mut [u8]> {
         if self.packets.len() == BATCH_PACKETS || self.used >= BATCH_BYTES {
             return None;
