@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     if command == AGENT_COMMAND {
         return agent::serve();
     }
-    if [tamper::MISROUTE, tamper::DETOUR, tamper::RELAY].contains(&command.as_str()) {
+    if [tamper::MISROUTE, tamper::UNPIN, tamper::DETOUR, tamper::RELAY].contains(&command.as_str()) {
         return tamper::main(&command, &std::env::args().nth(2).unwrap());
     }
     if command == lab::HOLD_COMMAND {

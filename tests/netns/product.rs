@@ -345,25 +345,20 @@ fn users_things() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The runs of a lab whose first node's agent is a tampered one.
-fn tampered(first: &[String], third: Option<&[String]>) -> Result<Record, Failed> {
+/// The runs of a lab in which these nodes have tampered agents, of these kinds.
+fn tampered(kinds: &[(&str, &str)]) -> Result<Record, Failed> {
     let directory = tempfile::tempdir()?;
-    let quoted = |argv: &[String]| argv.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
-    let mut about = format!("[node.a1]\nagent = [{}]\n", quoted(first));
-    let mut nodes = "\"a1\", \"a2\"".to_owned();
-    if let Some(argv) = third {
-        nodes.push_str(", \"r1\"");
-        about.push_str(&format!("[node.r1]\nagent = [{}]\n", quoted(argv)));
+    let this = std::env::current_exe()?.display().to_string();
+    let mut about = String::new();
+    for (node, kind) in kinds {
+        about.push_str(&format!("[node.{node}]\nagent = [{this:?}, {kind:?}, {WGLAB:?}]\n"));
     }
-    topology(directory.path(), &nodes, "\"raw\", \"embedded\"", &about)?;
-    let mut file = fs::read_to_string(directory.path().join("lab.toml"))?;
-    if third.is_some() {
-        file = file.replace("pairs = [\"a1>a2\"]", "pairs = [\"a1>a2\", \"r1>a2\"]");
-    }
-    fs::write(directory.path().join("lab.toml"), file)?;
+    topology(directory.path(), "\"a1\", \"a2\", \"r1\"", "\"raw\", \"embedded\"", &about)?;
+    let file = directory.path().join("lab.toml");
+    let text = fs::read_to_string(&file)?.replace("pairs = [\"a1>a2\"]", "pairs = [\"a1>a2\", \"r1>a2\"]");
+    fs::write(file, text)?;
     let output = wglab(directory.path(), &["run", "lab.toml", "--out", "r"]).output()?;
-    let record = record(&directory.path().join("r"))?;
-    eprintln!("{}", text(&output));
+    let record = record(&directory.path().join("r")).map_err(|error| format!("{error:?}: {}", self::text(&output)))?;
     Ok(record)
 }
 
@@ -385,16 +380,12 @@ fn check_refused(record: &Record, because: &[&str]) -> Result<(), Failed> {
 }
 
 fn misrouted() -> Result<(), Failed> {
-    let this = std::env::current_exe()?.display().to_string();
-    let record = tampered(&[this, tamper::MISROUTE.to_owned(), WGLAB.to_owned()], None)?;
-    check_refused(&record, &["bytes received on public-ipv4"])
+    let record = tampered(&[("a1", tamper::MISROUTE), ("a2", tamper::UNPIN)])?;
+    check_refused(&record, &["bytes received on public-ipv4 of a2"])
 }
 
 fn relayed() -> Result<(), Failed> {
-    let this = std::env::current_exe()?.display().to_string();
-    let word = |word: &str| word.to_owned();
-    let record =
-        tampered(&[this.clone(), word(tamper::DETOUR), word(WGLAB)], Some(&[this, word(tamper::RELAY), word(WGLAB)]))?;
+    let record = tampered(&[("a1", tamper::DETOUR), ("r1", tamper::RELAY)])?;
     check_refused(&record, &["outer address of"])
 }
 

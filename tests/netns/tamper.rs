@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// The outer flow leaves over `private`, with the addresses of `public-ipv4`.
 pub(crate) const MISROUTE: &str = "tamper-misroute";
+/// An engine that takes what comes over any interface.
+pub(crate) const UNPIN: &str = "tamper-unpin";
 /// The tunnel's far end is the relay.
 pub(crate) const DETOUR: &str = "tamper-detour";
 /// A node that passes datagrams on between two others.
@@ -25,7 +27,8 @@ const RELAYED: u16 = 9_999;
 pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
     match mode {
         RELAY => relay(wglab),
-        MISROUTE => between(wglab, misroute, || {
+        UNPIN => between(wglab, unpin, || {}),
+        MISROUTE => between(wglab, unpin, || {
             background(|| {
                 let to = format!("{}/32", NODES[1]);
                 let route = ["route", "add", &to, "dev", "private", "src", NODES[0]];
@@ -37,7 +40,7 @@ pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
 }
 
 /// Without its pin the engine follows the node's routes.
-fn misroute(message: &str) -> String {
+fn unpin(message: &str) -> String {
     let mut value: serde_json::Value = serde_json::from_str(message).unwrap();
     for tunnel in value.pointer_mut("/apply/tunnels").and_then(|tunnels| tunnels.as_array_mut()).into_iter().flatten() {
         tunnel["spec"]["pin"] = serde_json::Value::Null;
