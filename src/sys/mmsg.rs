@@ -70,10 +70,14 @@ impl<const HEAD: usize> SendBatch<HEAD> {
     }
 }
 
+/// Bytes of ancillary data: one header and one `timespec`, as a 64-bit kernel lays them out (cmsg(3)).
+const STAMP: usize = 32;
+
 /// Room for received datagrams.
 pub struct ReceiveBatch {
     bytes: Vec<u8>,
     size: usize,
+    stamps: Vec<[u8; STAMP]>,
     slices: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
     received: usize,
@@ -89,6 +93,7 @@ impl ReceiveBatch {
         Self {
             bytes: vec![0; capacity * size],
             size,
+            stamps: vec![[0; STAMP]; capacity],
             slices: vec![NO_BYTES; capacity],
             messages: vec![EMPTY; capacity],
             received: 0,
@@ -101,16 +106,19 @@ impl ReceiveBatch {
     /// The error of `recvmmsg`, when there is not even a first one.
     pub fn receive(&mut self, socket: &impl AsFd) -> io::Result<usize> {
         self.received = 0;
-        for (index, (slice, message)) in self.slices.iter_mut().zip(&mut self.messages).enumerate() {
+        let parts = self.slices.iter_mut().zip(&mut self.messages).zip(&mut self.stamps).enumerate();
+        for (index, ((slice, message), stamp)) in parts {
             let at = index * self.size;
             *slice = libc::iovec { iov_base: self.bytes[at..at + self.size].as_mut_ptr().cast(), iov_len: self.size };
             message.msg_hdr.msg_iov = slice;
             message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_control = stamp.as_mut_ptr().cast();
+            message.msg_hdr.msg_controllen = STAMP as _;
             message.msg_hdr.msg_flags = 0;
         }
         // SAFETY: the descriptor is borrowed for the call; `messages` are `len` valid headers; each names one slice of
-        // memory of its own within `bytes`, which nothing else touches during the call; name and control are null with
-        // length 0; the time-out may be null.
+        // memory of its own within `bytes` and a control buffer of STAMP bytes of its own, which nothing else touches
+        // during the call; the name is null with length 0; the time-out may be null.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
@@ -124,13 +132,51 @@ impl ReceiveBatch {
         Ok(self.received)
     }
 
-    /// The datagrams of the last `receive`: what there was room for, and the whole length.
-    pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], usize)> {
-        self.messages[..self.received].iter().enumerate().map(|(index, message)| {
+    /// The datagrams of the last `receive`, in order.
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+        self.messages[..self.received].iter().zip(&self.stamps).enumerate().map(|(index, (message, stamp))| {
             let length = message.msg_len as usize;
-            (&self.bytes[index * self.size..][..length.min(self.size)], length)
+            Datagram {
+                bytes: &self.bytes[index * self.size..][..length.min(self.size)],
+                length,
+                arrived_ns: parse_stamp(stamp, message.msg_hdr.msg_controllen as usize),
+            }
         })
     }
+}
+
+/// A received datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// What there was room for.
+    pub bytes: &'a [u8],
+    /// The whole length.
+    pub length: usize,
+    /// When the kernel got it, by the *wall* clock, in nanoseconds since 1970: only differences mean anything. Absent
+    /// unless [`stamp_arrivals`] was asked for.
+    pub arrived_ns: Option<u64>,
+}
+
+/// Lets the kernel note when each datagram arrives (`SO_TIMESTAMPNS`), whenever it is read.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn stamp_arrivals(socket: &impl AsFd) -> io::Result<()> {
+    super::socket::set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
+/// The time in a control buffer whose first `filled` bytes the kernel wrote; `None` without one.
+fn parse_stamp(control: &[u8; STAMP], filled: usize) -> Option<u64> {
+    // cmsghdr { len: usize, level: i32, type: i32 }, then timespec { seconds: i64, nanoseconds: i64 }.
+    if cfg!(not(target_pointer_width = "64")) || filled < STAMP {
+        return None;
+    }
+    let i32_at = |at: usize| control[at..at + 4].try_into().map(i32::from_ne_bytes).ok();
+    let u64_at = |at: usize| control[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
+    if (i32_at(8)?, i32_at(12)?) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+        return None;
+    }
+    u64_at(16)?.checked_mul(1_000_000_000)?.checked_add(u64_at(24)?)
 }
 
 #[cfg(test)]
@@ -153,12 +199,35 @@ mod tests {
         assert_eq!(batch.send(&sender, 0..1).unwrap(), 1);
         let mut room = ReceiveBatch::new(5, batch.size());
         assert_eq!(room.receive(&receiver).unwrap(), 5);
-        for (number, (bytes, length)) in (2..).zip(room.datagrams()) {
-            assert_eq!((length, &bytes[..4], bytes[4]), (104, &[number; 4][..], 9));
+        for (number, datagram) in (2..).zip(room.datagrams()) {
+            assert_eq!((datagram.length, datagram.bytes.len(), datagram.bytes[4]), (104, 104, 9));
+            assert_eq!(datagram.bytes[..4], [number; 4]);
+            assert_eq!(datagram.arrived_ns, None);
         }
         let mut small = ReceiveBatch::new(5, 10);
         assert_eq!(small.receive(&receiver).unwrap(), 1);
-        assert_eq!(small.datagrams().map(|(bytes, length)| (bytes.len(), length)).collect::<Vec<_>>(), [(10, 104)]);
+        let cut: Vec<(usize, usize)> = small.datagrams().map(|cut| (cut.bytes.len(), cut.length)).collect();
+        assert_eq!(cut, [(10, 104)]);
+    }
+
+    #[test]
+    fn arrivals_are_stamped_when_they_come_not_when_they_are_read() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stamp_arrivals(&receiver).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let mut batch = SendBatch::<4>::new(1, Vec::new());
+        // The kernel starts stamping some time after the first socket asks for it (net_enable_timestamp defers it), and
+        // stamps what came before when it is read.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(batch.send(&sender, 0..1).unwrap(), 1);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(batch.send(&sender, 0..1).unwrap(), 1);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let mut room = ReceiveBatch::new(8, 4);
+        assert_eq!(room.receive(&receiver).unwrap(), 2);
+        let stamps: Vec<u64> = room.datagrams().map(|datagram| datagram.arrived_ns.unwrap()).collect();
+        assert!(stamps[1] - stamps[0] >= 19_000_000, "{stamps:?}");
     }
 
     #[test]

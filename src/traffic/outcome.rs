@@ -152,7 +152,7 @@ pub struct Counts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<u64>,
     /// The mean variation of the transit time from one datagram to the next, smoothed as in RFC 3550 section 6.4.1, at the
-    /// window's end. Datagrams that one receive call took together count as arrived together.
+    /// window's end. Arrival is when the receiver's kernel got a datagram; those of one burst were sent together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<u64>,
     /// TCP segments sent again (`TCP_INFO`, this end's sending).
@@ -364,6 +364,14 @@ pub struct TcpSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "caution", rename_all = "kebab-case")]
 pub enum Caution {
+    /// The rate rose or fell by more than half from the window's first half to its second: slow start, or the gift of a token
+    /// bucket, and no steady rate.
+    NotSteady {
+        /// Bits per second in the first half.
+        first_half: u64,
+        /// Bits per second in the second half.
+        second_half: u64,
+    },
     /// A stream was connected but moved nothing in the window.
     SilentStream {
         /// Its index, from 0.

@@ -1,7 +1,7 @@
 //! Counting bytes over the measured window: totals, 100 ms intervals, silences.
 
 use super::control::Bounds;
-use super::outcome::{Gap, Series, StreamCounts};
+use super::outcome::{Caution, Gap, Series, StreamCounts};
 use crate::sys::clock;
 
 /// One stream's bytes within the window.
@@ -85,6 +85,22 @@ pub(super) struct Total {
     pub(super) series: Series,
     pub(super) gaps: Vec<Gap>,
     pub(super) length_ns: u64,
+}
+
+impl Total {
+    /// The caution that the rate of the first half says nothing of the second's.
+    pub(super) fn steadiness(&self) -> Option<Caution> {
+        // Whole intervals only; one or two have no halves to speak of.
+        let whole = &self.series.bytes[..(self.length_ns / Series::INTERVAL_NS) as usize];
+        let half = whole.len() / 2;
+        if half < 2 {
+            return None;
+        }
+        let rate = |bytes: &[u64]| bytes.iter().sum::<u64>() * 8 * 1_000_000_000 / (half as u64 * Series::INTERVAL_NS);
+        let (first_half, second_half) = (rate(&whole[..half]), rate(&whole[whole.len() - half..]));
+        let (low, high) = (first_half.min(second_half), first_half.max(second_half));
+        (high > low + low / 2).then_some(Caution::NotSteady { first_half, second_half })
+    }
 }
 
 /// Adds up the streams of a job; its window ends where the first of theirs did.
@@ -180,6 +196,19 @@ mod tests {
         let total = total(bounds(), &[Tally::new(bounds()).finish(1350 * MS)]);
         assert_eq!(total.gaps, [Gap { at_ns: 0, length_ns: 250 * MS }]);
         assert_eq!(total.streams[0].bytes, 0);
+    }
+
+    #[test]
+    fn a_rate_that_still_grows_is_not_steady() {
+        let bounds = Bounds { first_ns: 0, begin_ns: 0, end_ns: 500 * MS };
+        let steadiness = |bytes: [u64; 5]| {
+            let mut tally = Tally::new(bounds);
+            (0..).zip(bytes).for_each(|(at, bytes)| tally.add(at * 100 * MS + 50 * MS, bytes));
+            total(bounds, &[tally.finish(500 * MS)]).steadiness()
+        };
+        assert_eq!(steadiness([100, 100, 0, 110, 130]), None);
+        assert_eq!(steadiness([10, 40, 80, 90, 90]), Some(Caution::NotSteady { first_half: 2000, second_half: 7200 }));
+        assert!(steadiness([100, 90, 10, 10, 10]).is_some());
     }
 
     #[test]

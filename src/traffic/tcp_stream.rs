@@ -235,6 +235,7 @@ fn outcome(job: &Job, control: &Control, mut streams: Vec<Stream>) -> Result<Out
     if total.length_ns < planned_ns {
         cautions.push(Caution::WindowCutShort { planned_ns, measured_ns: total.length_ns });
     }
+    cautions.extend(total.steadiness());
     cautions.extend(control.strangers());
     let (sent, received) = if job.sends() { (Some(total.bytes), None) } else { (None, Some(total.bytes)) };
     let retransmitted = tcp.iter().map(|tcp| {

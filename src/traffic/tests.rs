@@ -179,25 +179,27 @@ fn udp_requests_are_answered_and_strangers_are_not() {
     assert!(server.cautions.contains(&Caution::Strangers { count: 1 }));
 }
 
-/// Passes datagrams on, but for every `lose`-th request.
-fn lossy_relay(server_port: u16, lose: usize) -> u16 {
+/// Passes datagrams to a server's port and its answers back; `pass` tells what is sent on for each that comes from the
+/// client. Returns the port to connect to.
+fn relay(server_port: u16, mut pass: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> u16 {
     let inside = UdpSocket::bind((V4, 0)).unwrap();
     let outside = UdpSocket::bind((V4, 0)).unwrap();
     outside.connect((V4, server_port)).unwrap();
     let port = inside.local_addr().unwrap().port();
     let (back_in, back_out) = (inside.try_clone().unwrap(), outside.try_clone().unwrap());
     let (tell, client) = std::sync::mpsc::channel();
-    // Both end with the test's process, or when their sockets have nothing to say for a while.
+    // Both threads end with the test's process, or when there is nothing to pass on for a while.
     for socket in [&inside, &outside] {
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket2::SockRef::from(socket).set_recv_buffer_size(2 << 20).unwrap();
     }
     std::thread::spawn(move || {
         let mut buffer = [0; 2000];
         for number in 0.. {
             let Ok((count, from)) = inside.recv_from(&mut buffer) else { return };
             let _ = tell.send(from);
-            if number % lose != lose - 1 {
-                let _ = outside.send(&buffer[..count]);
+            for datagram in pass(number, &buffer[..count]) {
+                let _ = outside.send(&datagram);
             }
         }
     });
@@ -212,11 +214,43 @@ fn lossy_relay(server_port: u16, lose: usize) -> u16 {
 }
 
 #[test]
+fn reordered_and_duplicate_datagrams_are_not_lost_ones() {
+    let job = server(udp_stream(Some(8), 1), Direction::Forward);
+    let server = prepare(&job).unwrap();
+    let mut held: Option<Vec<u8>> = None;
+    // Of eight datagrams of the stream one is overtaken by the next; one of twenty comes twice.
+    let port = relay(server.ports()[0], move |number, datagram| {
+        let is_data = matches!(datagram[8], 3 | 4);
+        if is_data && number % 8 == 0 && held.is_none() {
+            held = Some(datagram.to_vec());
+            return Vec::new();
+        }
+        let copies = if is_data && number % 20 == 1 { 2 } else { 1 };
+        let mut passed = vec![datagram.to_vec(); copies];
+        passed.extend(held.take());
+        passed
+    });
+    let client = prepare(&client(&job, vec![port])).unwrap();
+    let (client, server) = (client.start(), server.start());
+    let (client, server) = (client.wait().unwrap(), server.wait().unwrap());
+    let sent = client.counts.sent_packets.unwrap();
+    let counts = &server.counts;
+    assert_eq!((counts.peer_sent_packets, counts.lost_packets), (Some(sent), Some(0)));
+    let (reordered, duplicates) = (counts.reordered_packets.unwrap(), counts.duplicate_packets.unwrap());
+    assert!(reordered.abs_diff(sent / 8) <= 2, "{reordered} of {sent}");
+    assert!(duplicates.abs_diff(sent / 20) <= 2, "{duplicates} of {sent}");
+    assert_eq!(counts.received_bytes.unwrap(), counts.received_packets.unwrap() * 1000, "each once");
+}
+
+#[test]
 fn a_lost_request_costs_a_timeout_and_the_test_goes_on() {
     let kind = JobKind::UdpRr { request: Bytes::new(64), response: Bytes::new(64) };
     let job = Job { warmup: Duration::ZERO, duration: Duration::from_millis(600), ..server(kind, Direction::Forward) };
     let server = prepare(&job).unwrap();
-    let port = lossy_relay(server.ports()[0], 50);
+    let port = relay(server.ports()[0], |number, datagram| match number % 50 {
+        49 => Vec::new(),
+        _ => vec![datagram.to_vec()],
+    });
     let client = prepare(&client(&job, vec![port])).unwrap();
     let (client, server) = (client.start(), server.start());
     let outcome = client.wait().unwrap();

@@ -141,6 +141,7 @@ fn outcome(job: &Job, control: &Control, mut flows: Vec<Seen>) -> Result<Outcome
     for (stream, (packets, drops)) in total.streams.iter_mut().zip(parts) {
         (stream.packets, stream.socket_drops) = (Some(packets), drops);
     }
+    cautions.extend(total.steadiness());
     if total.bytes == 0 {
         let what = match counts.errors.first_key_value() {
             Some((name, times)) => format!("a datagram within the measured window ({times} times {name})"),

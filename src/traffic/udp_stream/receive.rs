@@ -14,10 +14,10 @@ use super::super::sequence::{Arrival, Sequences};
 use super::super::sockets::{self, failed};
 use super::super::tally::Tally;
 use super::{BATCH, END_EVERY, END_WITHIN, Flow, GREET_EVERY, Seen};
-use crate::sys::mmsg::ReceiveBatch;
+use crate::sys::mmsg::{self, ReceiveBatch};
 use crate::sys::{clock, socket};
 
-/// A receiver of an unpaced flow lets datagrams gather for so long: woken for every few of them, it costs the sender more
+/// A receiver of more than a datagram in this time lets them gather for so long: woken for every few of them, it costs the sender more
 /// than it takes (the wake-up is the sender's work), and binds the pair. A fraction of the receive buffer's room.
 const NAP_NS: u64 = 50_000;
 
@@ -42,11 +42,15 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
         end: None,
     };
     let mut batch = ReceiveBatch::new(BATCH, flow.payload);
+    let naps = flow.interval_ns.is_none_or(|interval_ns| interval_ns < NAP_NS as f64);
+    if flow.interval_ns.is_some() {
+        mmsg::stamp_arrivals(&flow.socket).map_err(failed("SO_TIMESTAMPNS"))?;
+    }
     loop {
         match batch.receive(&flow.socket) {
             Ok(count) => {
                 receiver.take(control, &batch)?;
-                if flow.interval_ns.is_none() && count < BATCH {
+                if naps && count < BATCH {
                     clock::sleep_until(clock::now_ns() + NAP_NS).map_err(failed("pausing"))?;
                 }
             }
@@ -113,7 +117,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn take(&mut self, arrival: Arrival, header: &Header, now_ns: u64) {
+    fn take(&mut self, arrival: Arrival, header: &Header, arrived_ns: u64) {
         match arrival {
             Arrival::New => self.unique += 1,
             Arrival::Reordered => {
@@ -131,7 +135,7 @@ impl Measured {
         }
         self.lowest = self.lowest.into_iter().chain([header.sequence]).min();
         self.highest = self.highest.max(Some(header.sequence));
-        let transit_ns = now_ns.wrapping_sub(header.time_ns) as i64;
+        let transit_ns = arrived_ns.wrapping_sub(header.time_ns) as i64;
         if let Some(before_ns) = self.transit_ns {
             let change_ns = transit_ns.wrapping_sub(before_ns).unsigned_abs() as f64;
             let jitter_ns = self.jitter_ns.unwrap_or(0.0);
@@ -170,8 +174,8 @@ impl Receiver<'_> {
     fn take(&mut self, control: &Control, batch: &ReceiveBatch) -> Result<(), TrafficError> {
         let now_ns = clock::now_ns();
         let (mut bytes, mut packets) = (0, 0);
-        for (datagram, length) in batch.datagrams() {
-            let Some(header) = Header::decode(datagram, self.flow.job.seed) else {
+        for datagram in batch.datagrams() {
+            let Some(header) = Header::decode(datagram.bytes, self.flow.job.seed) else {
                 control.strangers.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
@@ -180,11 +184,11 @@ impl Receiver<'_> {
                 Kind::Data | Kind::Measured => {
                     let arrival = self.sequences.arrive(header.sequence);
                     if matches!(arrival, Arrival::New | Arrival::Reordered) {
-                        bytes += length as u64;
+                        bytes += datagram.length as u64;
                         packets += 1;
                     }
                     if header.kind == Kind::Measured {
-                        self.measured.take(arrival, &header, now_ns);
+                        self.measured.take(arrival, &header, datagram.arrived_ns.unwrap_or(now_ns));
                     }
                 }
                 Kind::Hello => say(self.flow, Kind::Go),
