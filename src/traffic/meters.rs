@@ -385,7 +385,6 @@ fn process_since(before: &ProcessUse, after: &ProcessUse) -> Option<ProcessUse> 
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -397,9 +396,9 @@ mod tests {
         for _ in 0..50 {
             socket.send_to(&[0; 1000], socket.local_addr().unwrap()).unwrap();
         }
-        let begin = Instant::now();
+        let begin_ns = clock::thread_cpu_ns();
         let after = Meters::read(&["lo"], &[own]);
-        let took = begin.elapsed();
+        let took_ns = clock::thread_cpu_ns() - begin_ns;
         let delta = before.delta(&after);
         assert!(delta.interfaces["lo"].rx_bytes >= 50_000);
         assert!(delta.protocols["Udp.OutDatagrams"] >= 50);
@@ -408,7 +407,8 @@ mod tests {
         assert!(delta.cpus.is_some() && delta.softirqs.is_some() && delta.softnet.is_some());
         assert!(delta.bytes_per_received_packet("lo").is_some());
         assert_eq!(delta.unreadable, [""; 0]);
-        assert!(took < Duration::from_millis(100), "{took:?}");
+        // 3 ms are the bound of an optimised build on an idle machine.
+        assert!(took_ns < 60_000_000, "{took_ns}");
         let json = serde_json::to_string(&delta).unwrap();
         assert_eq!(serde_json::from_str::<Delta>(&json).unwrap(), delta);
     }
