@@ -136,10 +136,13 @@ impl ReceiveBatch {
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.messages[..self.received].iter().zip(&self.stamps).enumerate().map(|(index, (message, stamp))| {
             let length = message.msg_len as usize;
+            // The C libraries disagree on its type.
+            #[allow(clippy::unnecessary_cast)]
+            let control = message.msg_hdr.msg_controllen as usize;
             Datagram {
                 bytes: &self.bytes[index * self.size..][..length.min(self.size)],
                 length,
-                arrived_ns: parse_stamp(stamp, message.msg_hdr.msg_controllen as usize),
+                arrived_ns: parse_stamp(stamp, control),
             }
         })
     }
