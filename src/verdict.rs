@@ -12,8 +12,11 @@ mod compare;
 mod course;
 mod decide;
 mod gate;
+mod measured;
 mod pick;
 mod policy;
+mod rows;
+mod sentence;
 
 use serde::Serialize;
 
@@ -22,13 +25,12 @@ use crate::record::{Bottleneck, Class, Record, RecordError};
 use crate::stats::Summary;
 
 pub use cells::{CellSummary, Unmeasured, cells};
-pub use command::{repeat, shell};
+pub use command::{repeat, shell, with_rounds};
 pub use comparable::Difference;
 pub use compare::compare;
-pub use decide::{
-    AGREEING_SHARE, Decision, Evidence, FIXED_PAIRS, Judgement, Measured, PairRuns, Scale, Visit, decide, measure,
-};
+pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, decide};
 pub use gate::{Gate, GateResult, gate};
+pub use measured::{FIXED_PAIRS, Measured, PairRuns, Scale, Visit, measure};
 pub use pick::{Candidate, Order, Pick, PickOptions, Picks, SAFE_TCP, SAFE_UDP, pick};
 pub use policy::{By, Policy, PolicyError};
 
@@ -134,7 +136,10 @@ pub struct Row {
     /// The verdict; absent where the metric is only shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// A sentence: why this verdict.
+    /// How many underlays were judged together, where the verdict is theirs in common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub together: Option<Together>,
+    /// Why this verdict, in words.
     pub why: String,
     /// Rounds in all that would decide, where it is inconclusive and more rounds would.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,6 +152,17 @@ pub struct Row {
     pub new_bound_by: Option<Bottleneck>,
     /// The command that measures this row again.
     pub command: String,
+}
+
+/// What several underlays have in common: the same metric and cell but for the underlay.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Together {
+    /// How many underlays.
+    pub underlays: usize,
+    /// The change over all of them.
+    pub change: Change,
+    /// The least change that is published of them.
+    pub minimum: f64,
 }
 
 /// A change with its interval.

@@ -133,10 +133,10 @@ fn reason(lines: &[&Line<'_>]) -> String {
 /// The change that every one of these lines would have shown: the larger of its minimum and what its interval hides.
 fn visible(lines: &[&Line<'_>]) -> Option<String> {
     let mut largest: f64 = 0.0;
-    for row in lines.iter().flat_map(|line| &line.rows) {
-        let change = row.change.filter(|change| change.scale == Scale::Ratio)?;
+    for line in lines {
+        let change = line.change().filter(|change| change.scale == Scale::Ratio)?;
         let half = (change.high?.ln_1p() - change.low?.ln_1p()) / 2.0;
-        largest = largest.max(row.minimum).max(half.exp_m1());
+        largest = largest.max(line.minimum()).max(half.exp_m1());
     }
     (largest > 0.0).then(|| text::percent(largest))
 }

@@ -161,7 +161,16 @@ pub(super) fn rows(report: &Report<'_>) -> Vec<String> {
                 side(pair.new)
             ));
         }
-        lines.push(format!("    {}", escape::plain(&row.why)));
+        let rounds =
+            row.rounds_needed.map_or_else(String::new, |rounds| format!("; about {rounds} rounds would decide"));
+        let together = match &row.together {
+            Some(together) => {
+                let change = text::with_interval(&row.metric, &together.change);
+                format!("{} underlays together, {change}: ", together.underlays)
+            }
+            None => String::new(),
+        };
+        lines.push(format!("    {together}{}{rounds}", escape::plain(&row.why)));
         lines.push(format!("    {}", escape::plain(&row.command)));
     }
     lines

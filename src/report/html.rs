@@ -105,7 +105,7 @@ fn drawing(line: &Line<'_>, reach: f64) -> String {
         let log = if size > -1.0 { size.ln_1p() } else { -reach };
         WIDTH / 2.0 * (1.0 + log.clamp(-reach, reach) / reach * 0.96)
     };
-    let minimum = line.rows.iter().map(|row| row.minimum).fold(0.0, f64::max);
+    let minimum = line.minimum();
     let band = (x(-minimum.min(0.99)), x(minimum));
     let mut svg = format!(
         "<svg width=\"{WIDTH}\" height=\"20\" role=\"img\"><title>{0}</title><rect x=\"{1:.1}\" y=\"0\" width=\"{2:.1}\" height=\"20\" fill=\"var(--faint)\"/>\

@@ -38,7 +38,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
 fn case(out: &mut String, row: &Row, naming: &Naming) {
     let name = format!("{}: {}", naming.label(&row.cell), text::title(&row.metric));
     let change = row.change.map_or_else(|| "no change known".to_owned(), |c| text::with_interval(&row.metric, &c));
-    let message = escape::xml(&format!("{change}: {}", row.why));
+    let rounds = row.rounds_needed.map_or_else(String::new, |rounds| format!("; about {rounds} rounds would decide"));
+    let message = escape::xml(&format!("{change}: {}{rounds}", row.why));
     let body = escape::xml(&row.command);
     let _ = write!(out, "  <testcase classname=\"wglab.{}\" name=\"{}\">", escape::xml(&row.level), escape::xml(&name));
     let _ = match row.verdict {

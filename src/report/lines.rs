@@ -47,28 +47,19 @@ impl Line<'_> {
         range_of(&medians).map_or_else(|| "missing".to_owned(), |(low, high)| text::range(self.name(), low, high))
     }
 
-    /// The change with its interval. Over several underlays: the mean of their changes and the hull of their intervals.
+    /// The change with its interval: over several underlays the one that they were judged by together, if they were.
     pub(super) fn change(&self) -> Option<Change> {
-        let changes: Vec<Change> = self.rows.iter().filter_map(|row| row.change).collect();
-        let first = *changes.first()?;
-        if changes.len() == 1 || changes.iter().any(|change| change.scale != first.scale) {
-            return (changes.len() == 1).then_some(first);
+        match self.rows.as_slice() {
+            [row] => row.change,
+            rows => rows.iter().find_map(|row| row.together.as_ref()).map(|together| together.change),
         }
-        let count = changes.len() as f64;
-        let value = match first.scale {
-            Scale::Ratio => (changes.iter().map(|change| change.value.ln_1p()).sum::<f64>() / count).exp_m1(),
-            Scale::Difference => changes.iter().map(|change| change.value).sum::<f64>() / count,
-        };
-        let all = |end: fn(&Change) -> Option<f64>| changes.iter().map(end).collect::<Option<Vec<f64>>>();
-        let (lows, highs) = (all(|change| change.low), all(|change| change.high));
-        Some(Change {
-            value,
-            low: lows.as_deref().and_then(range_of).map(|range| range.0),
-            high: highs.as_deref().and_then(range_of).map(|range| range.1),
-            p: None,
-            p_adjusted: None,
-            ..first
-        })
+    }
+
+    /// The least change that was published of it; the largest of its rows' where they were judged one by one.
+    pub(super) fn minimum(&self) -> f64 {
+        let one_by_one = || self.rows.iter().map(|row| row.minimum).fold(0.0, f64::max);
+        let together = self.rows.iter().find_map(|row| row.together.as_ref()).filter(|_| self.rows.len() > 1);
+        together.map_or_else(one_by_one, |together| together.minimum)
     }
 
     /// `+28 % (+22 % to +34 %)`, or why there is none.
@@ -87,7 +78,7 @@ impl Line<'_> {
     /// The verdict, or that there is none.
     pub(super) fn verdict_text(&self) -> String {
         match (self.verdict, self.rounds()) {
-            (Some(Verdict::Inconclusive), Some(rounds)) => format!("inconclusive ({rounds} rounds)"),
+            (Some(Verdict::Inconclusive), Some(rounds)) => format!("inconclusive, {rounds} rounds would decide"),
             (Some(verdict), _) => verdict.text().to_owned(),
             (None, _) => "not judged".to_owned(),
         }
@@ -144,7 +135,8 @@ pub(super) fn lines<'a>(comparison: &'a Comparison, level: &str) -> Vec<Line<'a>
                 rows,
             };
             let alike = rows.windows(2).all(|two| two[0].verdict == two[1].verdict);
-            if rows.len() > 1 && alike {
+            let together = rows.iter().all(|row| row.together.is_some());
+            if rows.len() > 1 && alike && (together || rows[0].verdict == Some(Verdict::Invalid)) {
                 return vec![line(naming.label(&cell), rows)];
             }
             rows.into_iter().map(|row| line(naming.label(&row.cell), vec![row])).collect()

@@ -40,6 +40,9 @@ pub(super) fn render(report: &Report<'_>) -> String {
             let _ = writeln!(out, "    {command}");
         }
     }
+    if let Some(command) = table::to_decide(report) {
+        let _ = write!(out, "\nDecide it:\n\n    {command}\n");
+    }
     out
 }
 

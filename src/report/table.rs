@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use super::lines::{Line, is_against_raw, lines};
 use super::{Report, answer, detail, escape, text};
 use crate::record::{Bottleneck, Class};
-use crate::verdict::{Comparison, Unmeasured, Verdict};
+use crate::verdict::{Comparison, Unmeasured, Verdict, shell, with_rounds};
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut out = format!("{}\n", answer(report));
@@ -47,6 +47,9 @@ pub(super) fn render(report: &Report<'_>) -> String {
     }
     for command in commands(report) {
         let _ = writeln!(out, "Repeat: {command}");
+    }
+    if let Some(command) = to_decide(report) {
+        let _ = writeln!(out, "Decide: {command}");
     }
     out
 }
@@ -117,35 +120,34 @@ pub(super) fn undecided(comparison: &Comparison, lines: &[Line<'_>]) -> Vec<Stri
     reasons.into_iter().map(|(why, labels)| format!("{}: {}", labels.join("; "), escape::plain(why))).collect()
 }
 
-/// What bound both sides of the lines, each once.
+/// What bound both sides of the lines: each thing once, with the evidence of one run.
 pub(super) fn binds(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
+    /// The thing at the baseline and at the new level.
+    type Bound<'a> = (Option<&'a str>, Option<&'a str>);
+    let mut bound: Vec<(Bound<'_>, Vec<&str>, String)> = Vec::new();
     for line in lines {
         for row in &line.rows {
-            let side = |bound: &Option<Bottleneck>| {
-                bound.as_ref().map(|bound| escape::plain(&format!("{} ({})", bound.is, bound.evidence)))
+            let (base, new) = (row.base_bound_by.as_ref(), row.new_bound_by.as_ref());
+            let key = (base.map(|bound| bound.is.as_str()), new.map(|bound| bound.is.as_str()));
+            if key == (None, None) {
+                continue;
+            }
+            let side = |bound: Option<&Bottleneck>| {
+                bound.map_or_else(|| "not explained".to_owned(), |bound| format!("{} ({})", bound.is, bound.evidence))
             };
-            let is = |bound: &Option<Bottleneck>| bound.as_ref().map(|bound| bound.is.clone());
-            let text = match (side(&row.base_bound_by), side(&row.new_bound_by)) {
-                (None, None) => continue,
-                (Some(_), Some(new)) if is(&row.base_bound_by) == is(&row.new_bound_by) => {
-                    format!("{}: {new}", line.what)
-                }
-                (base, new) => format!(
-                    "{}: {} at {}, {} at {}",
-                    line.what,
-                    base.unwrap_or_else(|| "not explained".to_owned()),
-                    escape::plain(&comparison.base),
-                    new.unwrap_or_else(|| "not explained".to_owned()),
-                    escape::plain(level)
-                ),
+            let text = if key.0 == key.1 {
+                side(new)
+            } else {
+                format!("{} at {}, {} at {level}", side(base), comparison.base, side(new))
             };
-            if !said.contains(&text) {
-                said.push(text);
+            match bound.iter_mut().find(|(other, _, _)| *other == key) {
+                Some((_, labels, _)) if labels.contains(&line.what.as_str()) => {}
+                Some((_, labels, _)) => labels.push(&line.what),
+                None => bound.push((key, vec![&line.what], text)),
             }
         }
     }
-    said
+    bound.into_iter().map(|(_, labels, text)| format!("{}: {}", escape::plain(&text), labels.join("; "))).collect()
 }
 
 /// Runs that are not published, each reason once.
@@ -167,24 +169,32 @@ pub(super) fn unmeasured(report: &Report<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The command of each record, then of each line that moved or is open.
+/// The command of each record, then of each line that moved or could not be judged.
 pub(super) fn commands(report: &Report<'_>) -> Vec<String> {
-    let whole =
-        report.sources.iter().map(|source| escape::plain(&crate::verdict::shell(&source.record.header.command)));
+    let whole = report.sources.iter().map(|source| escape::plain(&shell(&source.record.header.command)));
     let mut commands: Vec<String> = whole.collect();
-    if let Some(comparison) = report.comparison.filter(|comparison| !is_against_raw(comparison)) {
-        for level in &comparison.new {
-            for line in lines(comparison, level) {
-                if !matches!(line.verdict, None | Some(Verdict::NoConsistentChange)) {
-                    let command = escape::plain(&line.command(report, comparison));
-                    if !commands.contains(&command) {
-                        commands.push(command);
-                    }
-                }
-            }
+    let Some(comparison) = report.comparison.filter(|comparison| !is_against_raw(comparison)) else { return commands };
+    let decided = comparison.new.iter().flat_map(|level| lines(comparison, level)).filter(|line| match line.verdict {
+        Some(Verdict::Better | Verdict::Worse | Verdict::Invalid) => true,
+        Some(Verdict::Inconclusive | Verdict::NoConsistentChange) | None => false,
+    });
+    for line in decided {
+        let command = escape::plain(&line.command(report, comparison));
+        if !commands.contains(&command) {
+            commands.push(command);
         }
     }
     commands
+}
+
+/// The command that would decide what is inconclusive, if more rounds do.
+pub(super) fn to_decide(report: &Report<'_>) -> Option<String> {
+    let comparison = report.comparison.filter(|comparison| !is_against_raw(comparison))?;
+    let source = report.sources.first().filter(|_| report.sources.len() == 1)?;
+    let rounds =
+        comparison.rows.iter().filter(|row| row.verdict == Some(Verdict::Inconclusive)).map(|row| row.rounds_needed);
+    let rounds = rounds.flatten().max()?;
+    Some(escape::plain(&with_rounds(&source.record.header, rounds)))
 }
 
 fn section(out: &mut String, title: &str, items: &[String]) {

@@ -75,19 +75,19 @@ fn the_table_opens_with_the_answer_and_reads_as_the_reference_does() {
     let sources = sources(&made);
     let comparison = compare(&sources, None, &Policy::default()).unwrap();
     insta::assert_snapshot!(render(&Report::new(&sources, Some(&comparison)), Format::Table), @r#"
-    ebpf is worse than standard in throughput (raw underlay, tcp-stream, 4 streams): -44 % (95 % interval -46 % to -43 %); better in throughput (embedded tunnel, tcp-stream, 4 streams): +28 % (95 % interval +26 % to +31 %); no consistent change in 2 of 4 metrics.
+    ebpf is worse than standard in throughput (raw underlay, tcp-stream, 4 streams): -44 % (95 % interval -45 % to -44 %); better in throughput (embedded tunnel, tcp-stream, 4 streams): +28 % (95 % interval +27 % to +29 %); no consistent change in 2 of 4 metrics.
     96 runs in 3 rounds; one machine, namespaces: mechanisms, not a provider's figures; started 2026-08-22T12:00:00Z
 
     metric                                                      standard              ebpf  change (95 % interval)     over pairs        verdict
-    raw underlay, tcp-stream, 4 streams: throughput     17.2-19.9 Gbit/s  9.55-11.1 Gbit/s  -44 % (-46 % to -43 %)     -45 % to -44 %    worse
-    embedded tunnel, tcp-stream, 4 streams: throughput  3.34-3.85 Gbit/s   4.3-4.94 Gbit/s  +28 % (+26 % to +31 %)     +27 % to +29 %    better
-    raw underlay, tcp-rr: round trip p50                      125-144 µs        117-135 µs  -6.6 % (-8.6 % to -4.8 %)  -7.5 % to -5.6 %  no consistent change
-    raw underlay, tcp-rr: round trip p99                      198-202 µs        186-189 µs  -6.6 % (-8.6 % to -4.8 %)  -7.5 % to -5.6 %  not judged
-    embedded tunnel, tcp-rr: round trip p50                   229-265 µs        229-265 µs  +0.1 % (-1.9 % to +2.8 %)  -0.7 % to +1.5 %  no consistent change
-    embedded tunnel, tcp-rr: round trip p99                   362-369 µs        366-369 µs  +0.1 % (-1.9 % to +2.8 %)  -0.7 % to +1.5 %  not judged
+    raw underlay, tcp-stream, 4 streams: throughput     17.2-19.9 Gbit/s  9.55-11.1 Gbit/s  -44 % (-45 % to -44 %)     -45 % to -44 %    worse
+    embedded tunnel, tcp-stream, 4 streams: throughput  3.34-3.85 Gbit/s   4.3-4.94 Gbit/s  +28 % (+27 % to +29 %)     +27 % to +29 %    better
+    raw underlay, tcp-rr: round trip p50                      125-144 µs        117-135 µs  -6.6 % (-7.3 % to -5.8 %)  -7.5 % to -5.6 %  no consistent change
+    raw underlay, tcp-rr: round trip p99                      198-202 µs        186-189 µs  -6.6 % (-7.3 % to -5.8 %)  -7.5 % to -5.6 %  not judged
+    embedded tunnel, tcp-rr: round trip p50                   229-265 µs        229-265 µs  +0.1 % (-1.0 % to +1.3 %)  -0.7 % to +1.5 %  no consistent change
+    embedded tunnel, tcp-rr: round trip p99                   362-369 µs        366-369 µs  +0.1 % (-1.0 % to +1.3 %)  -0.7 % to +1.5 %  not judged
 
     What binds:
-      raw underlay, tcp-stream, 4 streams: not explained at standard, receiver cpu (CPU 1 of a2: 97 % softirq) at ebpf
+      not explained at standard, receiver cpu (CPU 1 of a2: 97 % softirq) at ebpf: raw underlay, tcp-stream, 4 streams
 
     Record: runs/2026-08-22
     Repeat: wglab run two-stacks --seed 7
@@ -124,16 +124,16 @@ fn the_detail_shows_every_pair_and_underlay_beside_the_raw_one() {
     insta::assert_snapshot!(rows.lines().take(14).collect::<Vec<_>>().join("\n"), @r#"
     Every row:
       raw underlay, tcp-stream, 4 streams, over public-ipv4: throughput, ebpf: worse
-          -45 % (-46 % to -44 %) over 6 paired runs, p 8.48e-8, after Holm 6.78e-7; minimum 10 %, noise floor 1.2 %; 2 of 2 pairs agree
+          -45 % (-46 % to -44 %) over 6 paired runs, p 8.48e-8, after Holm 7.63e-7; minimum 10 %, noise floor 1.2 %; 2 of 2 pairs agree
           a1>a2: 17.2 Gbit/s (17.2-17.4 Gbit/s) -> 9.57 Gbit/s (9.55-9.61 Gbit/s), -44 % (-46 % to -43 %)
           b1>b2: 19.9 Gbit/s (19.7-20.1 Gbit/s) -> 11 Gbit/s (10.9-11.1 Gbit/s), -45 % (-48 % to -42 %)
-          more than the minimum of 10 %, beyond chance over 8 verdicts, and 2 of 2 pairs agree
+          2 underlays together, -44 % (-45 % to -44 %): more than the minimum of 10 %, beyond chance over 12 verdicts, and 4 of 4 pairs on underlays agree
           wglab run two-stacks --seed 7 --only underlay=public-ipv4 --only engine=raw --only test=tcp-stream
       raw underlay, tcp-stream, 4 streams, over private: throughput, ebpf: worse
-          -44 % (-45 % to -43 %) over 6 paired runs, p 2.70e-7, after Holm 1.89e-6; minimum 10 %, noise floor 1.5 %; 2 of 2 pairs agree
+          -44 % (-45 % to -43 %) over 6 paired runs, p 2.70e-7, after Holm 2.16e-6; minimum 10 %, noise floor 1.5 %; 2 of 2 pairs agree
           a1>a2: 17.2 Gbit/s (16.9-17.7 Gbit/s) -> 9.55 Gbit/s (9.48-9.64 Gbit/s), -45 % (-48 % to -40 %)
           b1>b2: 19.5 Gbit/s (19.5-19.8 Gbit/s) -> 11.1 Gbit/s (11-11.1 Gbit/s), -44 % (-45 % to -43 %)
-          more than the minimum of 10 %, beyond chance over 8 verdicts, and 2 of 2 pairs agree
+          2 underlays together, -44 % (-45 % to -44 %): more than the minimum of 10 %, beyond chance over 12 verdicts, and 4 of 4 pairs on underlays agree
           wglab run two-stacks --seed 7 --only underlay=private --only engine=raw --only test=tcp-stream
       embedded tunnel, tcp-stream, 4 streams, over public-ipv4: throughput, ebpf: better
     "#);
@@ -145,22 +145,22 @@ fn markdown_is_the_same_table_for_a_pull_request() {
     let sources = sources(&made);
     let comparison = compare(&sources, None, &Policy::default()).unwrap();
     insta::assert_snapshot!(render(&Report::new(&sources, Some(&comparison)), Format::Markdown), @r#"
-    **ebpf is worse than standard in throughput (raw underlay, tcp-stream, 4 streams): -44 % (95 % interval -46 % to -43 %); better in throughput (embedded tunnel, tcp-stream, 4 streams): +28 % (95 % interval +26 % to +31 %); no consistent change in 2 of 4 metrics.**
+    **ebpf is worse than standard in throughput (raw underlay, tcp-stream, 4 streams): -44 % (95 % interval -45 % to -44 %); better in throughput (embedded tunnel, tcp-stream, 4 streams): +28 % (95 % interval +27 % to +29 %); no consistent change in 2 of 4 metrics.**
 
     96 runs in 3 rounds; one machine, namespaces: mechanisms, not a provider's figures; started 2026-08-22T12:00:00Z
 
     | metric | standard | ebpf | change (95 % interval) | over pairs | verdict |
     |---|---|---|---|---|---|
-    | raw underlay, tcp-stream, 4 streams: throughput | 17.2-19.9 Gbit/s | 9.55-11.1 Gbit/s | -44 % (-46 % to -43 %) | -45 % to -44 % | worse |
-    | embedded tunnel, tcp-stream, 4 streams: throughput | 3.34-3.85 Gbit/s | 4.3-4.94 Gbit/s | +28 % (+26 % to +31 %) | +27 % to +29 % | better |
-    | raw underlay, tcp-rr: round trip p50 | 125-144 µs | 117-135 µs | -6.6 % (-8.6 % to -4.8 %) | -7.5 % to -5.6 % | no consistent change |
-    | raw underlay, tcp-rr: round trip p99 | 198-202 µs | 186-189 µs | -6.6 % (-8.6 % to -4.8 %) | -7.5 % to -5.6 % | not judged |
-    | embedded tunnel, tcp-rr: round trip p50 | 229-265 µs | 229-265 µs | +0.1 % (-1.9 % to +2.8 %) | -0.7 % to +1.5 % | no consistent change |
-    | embedded tunnel, tcp-rr: round trip p99 | 362-369 µs | 366-369 µs | +0.1 % (-1.9 % to +2.8 %) | -0.7 % to +1.5 % | not judged |
+    | raw underlay, tcp-stream, 4 streams: throughput | 17.2-19.9 Gbit/s | 9.55-11.1 Gbit/s | -44 % (-45 % to -44 %) | -45 % to -44 % | worse |
+    | embedded tunnel, tcp-stream, 4 streams: throughput | 3.34-3.85 Gbit/s | 4.3-4.94 Gbit/s | +28 % (+27 % to +29 %) | +27 % to +29 % | better |
+    | raw underlay, tcp-rr: round trip p50 | 125-144 µs | 117-135 µs | -6.6 % (-7.3 % to -5.8 %) | -7.5 % to -5.6 % | no consistent change |
+    | raw underlay, tcp-rr: round trip p99 | 198-202 µs | 186-189 µs | -6.6 % (-7.3 % to -5.8 %) | -7.5 % to -5.6 % | not judged |
+    | embedded tunnel, tcp-rr: round trip p50 | 229-265 µs | 229-265 µs | +0.1 % (-1.0 % to +1.3 %) | -0.7 % to +1.5 % | no consistent change |
+    | embedded tunnel, tcp-rr: round trip p99 | 362-369 µs | 366-369 µs | +0.1 % (-1.0 % to +1.3 %) | -0.7 % to +1.5 % | not judged |
 
     What binds:
 
-    * raw underlay, tcp-stream, 4 streams: not explained at standard, receiver cpu (CPU 1 of a2: 97 % softirq) at ebpf
+    * not explained at standard, receiver cpu (CPU 1 of a2: 97 % softirq) at ebpf: raw underlay, tcp-stream, 4 streams
 
     Repeat it:
 
@@ -249,8 +249,8 @@ fn raw_against_a_tunnel_is_a_ratio_and_no_verdict() {
 
     metric                                          raw          embedded  against raw (95 % interval)  over pairs
     tcp-stream, 4 streams: throughput  17.2-19.9 Gbit/s  3.34-3.85 Gbit/s  -80 % (-81 % to -80 %)       -81 % to -80 %
-    tcp-rr: round trip p50                   125-144 µs        229-265 µs  +83 % (+79 % to +88 %)       +82 % to +84 %
-    tcp-rr: round trip p99                   198-202 µs        362-369 µs  +83 % (+79 % to +88 %)       +82 % to +84 %
+    tcp-rr: round trip p50                   125-144 µs        229-265 µs  +83 % (+81 % to +85 %)       +82 % to +84 %
+    tcp-rr: round trip p99                   198-202 µs        362-369 µs  +83 % (+81 % to +85 %)       +82 % to +84 %
 
     Record: runs/2026-08-22
     Repeat: wglab run two-stacks --seed 7
@@ -261,9 +261,9 @@ fn raw_against_a_tunnel_is_a_ratio_and_no_verdict() {
 fn csv_is_one_line_for_each_row() {
     let made = upgrade(0.9, 0.01, 3);
     insta::assert_snapshot!(gated(&made, Format::Csv).replace("\r\n", "\n"), @r#"
-pair,underlay,engine,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,compared,base,new,base_median,new_median,scale,change,low,high,p,p_adjusted,minimum,paired_runs,pairs,pairs_agree,verdict,why,command
-,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,worse,"more than the minimum of 5.0 %, beyond chance over 1 verdicts",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
-"#);
+    pair,underlay,engine,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,compared,base,new,base_median,new_median,scale,change,low,high,p,p_adjusted,minimum,paired_runs,pairs,pairs_agree,verdict,why,command
+    ,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,worse,"more than the minimum of 5.0 %, beyond chance over 1 verdict",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+    "#);
     let sources = sources(&made);
     insta::assert_snapshot!(render(&Report::new(&sources, None), Format::Csv).replace("\r\n", "\n"), @r#"
     record,pair,underlay,engine,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,median,min,max,runs
@@ -401,7 +401,7 @@ fn json_carries_cells_and_the_comparison() {
             "floor": 0.02041212473750431,
             "judged": true,
             "verdict": "worse",
-            "why": "more than the minimum of 5.0 %, beyond chance over 1 verdicts",
+            "why": "more than the minimum of 5.0 %, beyond chance over 1 verdict",
             "command": "wglab run pair --seed 7 --only test=tcp-stream --only streams=1"
           }
         ],
@@ -425,13 +425,13 @@ fn json_carries_cells_and_the_comparison() {
 #[test]
 fn junit_has_a_case_for_each_verdict() {
     insta::assert_snapshot!(gated(&upgrade(0.9, 0.01, 6), Format::Junit), @r#"
-<?xml version="1.0" encoding="UTF-8"?>
-<testsuite name="wglab" tests="1" failures="1" errors="0" skipped="0">
-  <testcase classname="wglab.new" name="tcp-stream, 1 stream: throughput">
-    <failure message="-9.9 % (-11 % to -8.9 %): more than the minimum of 5.0 %, beyond chance over 1 verdicts">wglab run pair --seed 7 --only test=tcp-stream --only streams=1</failure>
-  </testcase>
-</testsuite>
-"#);
+    <?xml version="1.0" encoding="UTF-8"?>
+    <testsuite name="wglab" tests="1" failures="1" errors="0" skipped="0">
+      <testcase classname="wglab.new" name="tcp-stream, 1 stream: throughput">
+        <failure message="-9.9 % (-11 % to -8.9 %): more than the minimum of 5.0 %, beyond chance over 1 verdict">wglab run pair --seed 7 --only test=tcp-stream --only streams=1</failure>
+      </testcase>
+    </testsuite>
+    "#);
     insta::assert_snapshot!(gated(&upgrade(1.0, 0.2, 4), Format::Junit), @r#"
     <?xml version="1.0" encoding="UTF-8"?>
     <testsuite name="wglab" tests="1" failures="0" errors="0" skipped="1">
@@ -450,7 +450,7 @@ fn junit_has_a_case_for_each_verdict() {
 fn github_annotates_what_wants_attention() {
     insta::assert_snapshot!(gated(&upgrade(0.9, 0.01, 6), Format::Github), @r#"
     ::error title=wglab::Gate failed: new is worse than old in throughput (tcp-stream, 1 stream): -9.9 %25 (95 %25 interval -11 %25 to -8.9 %25).
-    ::error title=tcp-stream%2C 1 stream%3A throughput::worse, -9.9 %25 (-11 %25 to -8.9 %25): more than the minimum of 5.0 %25, beyond chance over 1 verdicts. Repeat: wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+    ::error title=tcp-stream%2C 1 stream%3A throughput::worse, -9.9 %25 (-11 %25 to -8.9 %25): more than the minimum of 5.0 %25, beyond chance over 1 verdict. Repeat: wglab run pair --seed 7 --only test=tcp-stream --only streams=1
     "#);
 }
 
@@ -683,5 +683,5 @@ fn the_page_needs_nothing_else() {
         assert!(!page.contains(outside), "{outside}");
     }
     let row = page.lines().find(|line| line.contains("embedded tunnel, tcp-stream, 4 streams: throughput")).unwrap();
-    insta::assert_snapshot!(row, @r#"<tr class="better"><td>embedded tunnel, tcp-stream, 4 streams: throughput</td><td>3.34-3.85 Gbit/s</td><td>4.3-4.94 Gbit/s</td><td>+28 % (+26 % to +31 %)</td><td>+27 % to +29 %</td><td>better</td><td><svg width="220" height="20" role="img"><title>+28 % (+26 % to +31 %)</title><rect x="91.8" y="0" width="34.7" height="20" fill="var(--faint)"/><line x1="110.0" x2="110.0" y1="0" y2="20" stroke="currentColor" stroke-opacity=".4"/><line x1="149.8" x2="157.0" y1="10" y2="10" stroke="currentColor" stroke-width="2"/><line x1="154.6" x2="154.6" y1="4" y2="16" stroke="currentColor"/><line x1="153.1" x2="153.1" y1="4" y2="16" stroke="currentColor"/><line x1="151.6" x2="151.6" y1="4" y2="16" stroke="currentColor"/><line x1="152.5" x2="152.5" y1="4" y2="16" stroke="currentColor"/><circle cx="152.9" cy="10" r="4" fill="currentColor"/></svg></td></tr>"#);
+    insta::assert_snapshot!(row, @r#"<tr class="better"><td>embedded tunnel, tcp-stream, 4 streams: throughput</td><td>3.34-3.85 Gbit/s</td><td>4.3-4.94 Gbit/s</td><td>+28 % (+27 % to +29 %)</td><td>+27 % to +29 %</td><td>better</td><td><svg width="220" height="20" role="img"><title>+28 % (+27 % to +29 %)</title><rect x="91.4" y="0" width="35.4" height="20" fill="var(--faint)"/><line x1="110.0" x2="110.0" y1="0" y2="20" stroke="currentColor" stroke-opacity=".4"/><line x1="152.1" x2="155.4" y1="10" y2="10" stroke="currentColor" stroke-width="2"/><line x1="155.4" x2="155.4" y1="4" y2="16" stroke="currentColor"/><line x1="153.9" x2="153.9" y1="4" y2="16" stroke="currentColor"/><line x1="152.3" x2="152.3" y1="4" y2="16" stroke="currentColor"/><line x1="153.3" x2="153.3" y1="4" y2="16" stroke="currentColor"/><circle cx="153.7" cy="10" r="4" fill="currentColor"/></svg></td></tr>"#);
 }

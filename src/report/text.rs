@@ -30,7 +30,7 @@ pub(super) fn title(name: &str) -> String {
     metric(name).map_or_else(|| super::escape::plain(name), |line| line.title.to_owned())
 }
 
-/// One end of a change: `+18 %`, `-6.6 %`, `4.2 x`, `+0.3 %` of a share as points.
+/// One change: `+18 %`, `-6.6 %`, `4.2 x`, `+0.3 points` of a share.
 pub(super) fn change(name: &str, scale: Scale, size: f64) -> String {
     match scale {
         Scale::Ratio => ratio(size),
@@ -46,36 +46,44 @@ pub(super) fn change(name: &str, scale: Scale, size: f64) -> String {
 
 /// A relative change.
 pub(super) fn ratio(size: f64) -> String {
-    if size + 1.0 >= MULTIPLE {
-        return format!("{} x", significant(size + 1.0));
-    }
+    if is_multiple(size) { multiple(size) } else { percentage(size) }
+}
+
+fn is_multiple(size: f64) -> bool {
+    size + 1.0 >= MULTIPLE
+}
+
+fn multiple(size: f64) -> String {
+    let times = size + 1.0;
+    if times >= 10.0 { format!("{times:.0} x") } else { format!("{times:.1} x") }
+}
+
+fn percentage(size: f64) -> String {
     let percent = size * 100.0;
     // A change that would print as zero, or as ten from below, still shows its first digit.
     if percent.abs() >= 9.95 { format!("{percent:+.0} %") } else { format!("{percent:+.1} %") }
 }
 
-fn significant(size: f64) -> String {
-    if size >= 10.0 { format!("{size:.0}") } else { format!("{size:.1}") }
+/// Several changes that stand together, so that all are multiples or none is.
+fn alike<const N: usize>(name: &str, scale: Scale, sizes: [f64; N]) -> [String; N] {
+    let multiples = scale == Scale::Ratio && sizes.iter().any(|size| is_multiple(*size));
+    sizes.map(|size| if multiples { multiple(size) } else { change(name, scale, size) })
 }
 
 /// `+28 % (+22 % to +34 %)`.
-pub(super) fn with_interval(name: &str, change_of: &Change) -> String {
-    let middle = change(name, change_of.scale, change_of.value);
-    match interval(name, change_of) {
-        Some(interval) => format!("{middle} ({interval})"),
-        None => middle,
+pub(super) fn with_interval(name: &str, of: &Change) -> String {
+    match (of.low, of.high) {
+        (Some(low), Some(high)) => {
+            let [value, low, high] = alike(name, of.scale, [of.value, low, high]);
+            format!("{value} ({low} to {high})")
+        }
+        _ => change(name, of.scale, of.value),
     }
-}
-
-/// `+22 % to +34 %`; absent where there is none.
-pub(super) fn interval(name: &str, change_of: &Change) -> Option<String> {
-    let (low, high) = (change_of.low?, change_of.high?);
-    Some(between(name, change_of.scale, low, high))
 }
 
 /// `+18 % to +39 %`, or one where both read the same.
 pub(super) fn between(name: &str, scale: Scale, low: f64, high: f64) -> String {
-    let (low, high) = (change(name, scale, low), change(name, scale, high));
+    let [low, high] = alike(name, scale, [low, high]);
     if low == high { low } else { format!("{low} to {high}") }
 }
 

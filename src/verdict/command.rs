@@ -23,6 +23,11 @@ pub(super) fn row(sources: &[Source<'_>], by: &By, base: &str, cell: &Cell, leve
     header.map_or_else(String::new, |header| narrowed(header, cell, compared))
 }
 
+/// The record's own command with another number of rounds.
+pub fn with_rounds(header: &Header, rounds: u32) -> String {
+    with_options(header, &Cell::new(), &[("--rounds", rounds.to_string())])
+}
+
 /// The record's own command, narrowed to `cell`, with these options instead of its own of the same name.
 pub(super) fn with_options(header: &Header, cell: &Cell, options: &[(&str, String)]) -> String {
     let mut kept: Vec<String> = Vec::new();

@@ -368,7 +368,7 @@ fn orders(source: &Source<'_>, fit: &[Ranked], policy: &Policy) -> Vec<Order> {
     let mut compared: Vec<(&Ranked, &Ranked, Measured)> = Vec::new();
     for (place, of) in fit.iter().enumerate() {
         for to in &fit[place + 1..] {
-            let runs = PairRuns { pair: String::new(), base: to.visits.clone(), new: of.visits.clone() };
+            let runs = PairRuns { base: to.visits.clone(), new: of.visits.clone(), ..PairRuns::default() };
             compared.extend(measure(&[runs], false, header.seed).map(|measured| (of, to, measured)));
         }
     }

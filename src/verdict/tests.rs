@@ -225,7 +225,7 @@ fn many_metrics_share_one_error() {
                     (0, _) => new[round],
                     _ => 1e9 * noise,
                 };
-                let levels = [(Factor::Engine, engine), (Factor::Underlay, &*format!("u{cell:02}"))];
+                let levels = [(Factor::Engine, engine), (Factor::Test, &*format!("t{cell:02}"))];
                 made.run(round as u32, &levels, &[(RATE, value)]);
             }
         }
@@ -467,7 +467,12 @@ fn a_false_alarm_is_rare_over_identical_arms() {
             for cell in 0..12 {
                 for engine in ["old", "new"] {
                     let value = 1e9 * made.noise(0.04);
-                    let levels = [(Factor::Engine, engine), (Factor::Underlay, &*format!("u{cell:02}"))];
+                    let (test, underlay) = (format!("t{}", cell / 3), format!("u{}", cell % 3));
+                    let levels = [
+                        (Factor::Engine, engine),
+                        (Factor::Test, test.as_str()),
+                        (Factor::Underlay, underlay.as_str()),
+                    ];
                     made.run(round, &levels, &[(RATE, value)]);
                 }
             }
@@ -477,4 +482,60 @@ fn a_false_alarm_is_rare_over_identical_arms() {
     }
     // Binomial, 100 at 5 %: 10 or fewer in 98 of 100.
     assert!(alarms <= 10, "{alarms} of 100");
+}
+
+/// Two pairs, three underlays, three rounds; what each underlay does on the new stack is given.
+fn underlays(factors: [f64; 3], noise: f64) -> Comparison {
+    let names = ["public-ipv4", "public-ipv6", "private"];
+    let mut made = Made::new(Factor::Stack, &[(Factor::Stack, &["standard", "ebpf"]), (Factor::Underlay, &names)]);
+    for round in 1..=3 {
+        for pair in ["a1>a2", "b1>b2"] {
+            for (underlay, factor) in names.iter().zip(factors) {
+                for (stack, factor) in [("standard", 1.0), ("ebpf", factor)] {
+                    let value = 3.3e9 * factor * made.noise(noise);
+                    let levels = [(Factor::Pair, pair), (Factor::Stack, stack), (Factor::Underlay, underlay)];
+                    made.run(round, &levels, &[(RATE, value)]);
+                }
+            }
+        }
+    }
+    within(&made, &Policy::default())
+}
+
+fn verdicts(comparison: &Comparison) -> Vec<Option<Verdict>> {
+    comparison.rows.iter().map(|row| row.verdict).collect()
+}
+
+#[test]
+fn what_all_underlays_do_is_judged_over_all_of_them() {
+    // Three rounds with 12 % noise: no underlay alone could say it.
+    let comparison = underlays([0.62, 0.6, 0.64], 0.12);
+    assert_eq!(verdicts(&comparison), [Some(Verdict::Worse); 3], "{}", comparison.rows[0].why);
+    let together = comparison.rows[0].together.as_ref().unwrap();
+    assert_eq!((together.underlays, comparison.judged), (3, 3));
+    assert!(
+        together.change.high.unwrap() < -0.25
+            && comparison.rows[0].change.unwrap().high.unwrap() > together.change.high.unwrap()
+    );
+    assert!(
+        comparison.rows[0].why.contains("4 verdicts, and 6 of 6 pairs on underlays agree"),
+        "{}",
+        comparison.rows[0].why
+    );
+    let comparison = underlays([1.0, 1.01, 0.99], 0.03);
+    assert_eq!(verdicts(&comparison), [Some(Verdict::NoConsistentChange); 3]);
+}
+
+#[test]
+fn an_underlay_that_moves_alone_is_judged_alone() {
+    let comparison = underlays([1.0, 1.0, 0.6], 0.01);
+    let expected = [Verdict::NoConsistentChange, Verdict::NoConsistentChange, Verdict::Worse].map(Some);
+    assert_eq!(verdicts(&comparison), expected, "{}", comparison.rows[0].why);
+    assert!(comparison.rows.iter().all(|row| row.together.is_none()));
+    // Too noisy to be called alone, and yet too far to be hidden in the mean of all three.
+    let comparison = underlays([1.0, 1.0, 0.75], 0.06);
+    assert_ne!(comparison.rows[2].verdict, Some(Verdict::NoConsistentChange), "{}", comparison.rows[2].why);
+    // One up, one down: the mean is still, the underlays are not.
+    let comparison = underlays([1.5, 1.0, 0.67], 0.01);
+    assert_eq!(verdicts(&comparison), [Some(Verdict::Better), Some(Verdict::NoConsistentChange), Some(Verdict::Worse)]);
 }
