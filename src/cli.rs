@@ -87,6 +87,7 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
     match command {
         Command::Run(args) => measure::run(&args, output),
         Command::Compare(args) => compare::compare(&args, output),
+        Command::Pick(args) => compare::pick(&args, output),
         Command::Report(args) => compare::report(&args, output),
         Command::Plan(args) => plan::plan(&args, output),
         Command::Up(args) => lab::up(&args, output),

@@ -115,6 +115,8 @@ pub struct MadeAgent {
     pub name: String,
     /// Its process id here; absent where it cannot be seen.
     pub pid: Option<u32>,
+    /// What its surroundings could not be given, and why.
+    pub notes: Vec<String>,
     /// The pipe to it.
     pub channel: Channel,
 }
@@ -134,7 +136,7 @@ pub fn make(agents: Vec<(String, Option<Vec<String>>)>) -> Result<Made, ReachErr
             let (reader, writer) = tokio::net::UnixStream::from_std(agent.pipe).map_err(broken)?.into_split();
             let stderr = Tail::follow(tokio::net::unix::pipe::Receiver::from_file(agent.stderr).map_err(broken)?);
             let channel = Channel::new(&agent.name, Box::new(reader), Box::new(writer), stderr);
-            Ok(MadeAgent { name: agent.name, pid: agent.pid, channel })
+            Ok(MadeAgent { name: agent.name, pid: agent.pid, notes: agent.notes, channel })
         })
         .collect::<Result<_, ReachError>>()?;
     Ok(Made { lab, agents })

@@ -267,7 +267,7 @@ text_serde!(PacketRate);
 pub struct Ratio(f64);
 
 impl Ratio {
-    const KIND: Kind = Kind { name: "ratio", example: "5%", units: &[("%", 0.01)] };
+    const KIND: Kind = Kind { name: "ratio", example: "5%", units: &[("%", 1.0)] };
     /// From a fraction: 0.05 is 5 %.
     pub const fn from_fraction(fraction: f64) -> Self {
         Self(fraction)
@@ -277,13 +277,15 @@ impl Ratio {
         self.0
     }
     fn exact(self) -> String {
-        format!("{}%", self.0 * 100.0)
+        // To ten decimals of a percent: what multiplication adds beyond is not in the quantity.
+        format!("{}%", (self.0 * 1e12).round() / 1e10)
     }
 }
 impl FromStr for Ratio {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        Self::KIND.parse(text).map(Self)
+        // Divided, not multiplied by 0.01: the nearest float to 7 / 100 is the one that 7 % is written for.
+        Self::KIND.parse(text).map(|percent| Self(percent / 100.0))
     }
 }
 impl fmt::Display for Ratio {
@@ -453,6 +455,15 @@ mod tests {
         assert_eq!(serde_json::from_str::<BitRate>(&json).unwrap(), rate);
         let span = Span::new(Duration::from_nanos(1_234_567_891));
         assert_eq!(serde_json::from_str::<Span>(&serde_json::to_string(&span).unwrap()).unwrap(), span);
+    }
+
+    #[test]
+    fn every_whole_percentage_survives_its_text() {
+        for percent in 0..=100 {
+            let ratio: Ratio = format!("{percent}%").parse().unwrap();
+            let json = serde_json::to_string(&ratio).unwrap();
+            assert_eq!(serde_json::from_str::<Ratio>(&json).unwrap(), ratio, "{json}");
+        }
     }
 
     #[test]

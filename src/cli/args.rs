@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::plan::Profile;
 use crate::report::Format;
-use crate::units::Span;
+use crate::units::{BitRate, Span};
 
 /// A WireGuard tunnel performance lab.
 ///
@@ -47,6 +47,8 @@ pub(super) enum Command {
     /// Compare two levels of a factor within a record, or two records
     #[command(after_help = EXIT_CODES)]
     Compare(CompareArgs),
+    /// Say which underlay each pair should use, and what it can safely carry
+    Pick(PickArgs),
     /// Print what a record holds
     Report(ReportArgs),
     /// Print what would run: nodes, addresses, arrangements, order, time, bytes per underlay
@@ -136,9 +138,22 @@ pub(super) struct CompareArgs {
     /// What to judge and from which size on: a TOML file with metrics, min-effect, min-effects
     #[arg(long, value_name = "FILE")]
     pub(super) policy: Option<PathBuf>,
-    /// What to print: table, markdown, json, csv, junit, github
+    /// What to print: table, markdown, json, csv, html, junit, github
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PickArgs {
+    /// The record; otherwise the last run
+    #[arg(value_name = "RECORD")]
+    pub(super) record: Option<PathBuf>,
+    /// What the pair must be able to carry, like 1Gbit/s
+    #[arg(long, value_name = "RATE")]
+    pub(super) need: Option<BitRate>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -146,7 +161,7 @@ pub(super) struct ReportArgs {
     /// Records; otherwise the last run
     #[arg(value_name = "RECORD")]
     pub(super) records: Vec<PathBuf>,
-    /// What to print: table, markdown, json, csv, junit, github
+    /// What to print: table, markdown, json, csv, html, junit, github
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub(super) format: Format,
     /// Every pair and underlay side by side (table and markdown)

@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::Exit;
-use super::args::{CompareArgs, ReportArgs};
+use super::args::{CompareArgs, PickArgs, ReportArgs};
 use super::files::{self, Named};
 use super::output::Output;
 use crate::record::Record;
 use crate::report::{self, Format, Report};
-use crate::verdict::{self, By, Comparison, GateResult, Policy, Source, VerdictError};
+use crate::verdict::{self, By, Comparison, GateResult, PickOptions, Policy, Source, VerdictError};
 
 /// A table for other tools, derived from the record; wglab never reads it.
 const SUMMARY: &str = "summary.json";
@@ -25,6 +25,16 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
     let sources = sources(&records);
     let comparison = verdict::compare(&sources, by.as_ref(), &policy)?;
     print(&sources, Some(&comparison), args.gate, args.detail, args.format, output)
+}
+
+pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
+    let records = files::records(args.record.as_slice())?;
+    let sources = sources(&records);
+    let [source] = sources.as_slice() else { anyhow::bail!("a pick is made from one record") };
+    let options = PickOptions { need: args.need, ..PickOptions::default() };
+    let picks = verdict::pick(source, &options, &Policy::default());
+    output.data(&if args.json { report::pick_json(&picks) } else { report::pick_table(&picks) })?;
+    Ok(Exit::Done)
 }
 
 pub(super) fn report(args: &ReportArgs, output: &Output) -> anyhow::Result<Exit> {

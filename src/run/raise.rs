@@ -93,6 +93,7 @@ impl Lab {
             lab.notes.clone_from(&local.notes);
             lab.local = Some(local);
             for agent in agents {
+                lab.notes.extend(agent.notes.iter().map(|note| format!("node {}: {note}", agent.name)));
                 lab.host_pids.extend(agent.pid.map(|pid| (agent.name.clone(), pid)));
                 opening.push(agent.channel);
             }
@@ -182,7 +183,11 @@ impl Lab {
         for with_peers in [false, true] {
             for node in &plan.nodes {
                 let openable = self.facts.get(&node.name).is_none_or(|facts| facts.tun.is_ok());
-                let tunnels = if openable { states::tunnels(plan, node, &self.keys) } else { Vec::new() };
+                let tunnels = if openable {
+                    states::tunnels(plan, node, &self.keys, |underlay| self.pinned(plan, &node.name, underlay))
+                } else {
+                    Vec::new()
+                };
                 if !openable && !with_peers {
                     self.tun_is_closed(plan, node);
                 }

@@ -75,14 +75,19 @@ pub(super) fn node(plan: &Plan, node: &NodePlan, stacks: &Stacks, cpus: u32) -> 
     NodeState { interfaces: interfaces.collect(), queues: queues.collect(), tunnels: Vec::new(), provider: None }
 }
 
-/// The devices of `node`, with those peers whose keys are known.
-pub(super) fn tunnels(plan: &Plan, node: &NodePlan, keys: &Keys) -> Vec<TunnelState> {
+/// The devices of `node`, with those peers whose keys are known. `pinned` tells the node's interface on an underlay.
+pub(super) fn tunnels(
+    plan: &Plan,
+    node: &NodePlan,
+    keys: &Keys,
+    pinned: impl Fn(&str) -> Option<String>,
+) -> Vec<TunnelState> {
     let ends = plan.tunnels.iter().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end)));
     ends.filter(|(_, end)| end.node == node.name)
         .filter_map(|(tunnel, end)| {
             let engine = engine(&plan.engine(&end.engine)?.spec);
             Some(TunnelState {
-                spec: spec(tunnel, end, engine, node, keys),
+                spec: spec(tunnel, end, engine, keys, pinned(&tunnel.underlay)),
                 addresses: vec![end.inner],
                 routes: end.routes.clone(),
             })
@@ -94,10 +99,9 @@ fn spec(
     tunnel: &TunnelPlan,
     end: &TunnelEnd,
     engine: messages::EngineSpec,
-    node: &NodePlan,
     keys: &Keys,
+    pinned: Option<String>,
 ) -> TunnelSpec {
-    let link = node.attachment(&tunnel.underlay).and_then(|attachment| attachment.link.as_ref());
     let peers = end.peers.iter().filter_map(|peer| {
         Some(PeerSpec {
             public_key: *keys.get(&(peer.node.clone(), peer.interface.clone()))?,
@@ -112,7 +116,7 @@ fn spec(
         mtu: tunnel.mtu,
         listen_port: end.listen_port,
         engine,
-        pin: link.map(|link| Pin { address: end.outer, interface: link.interface.clone() }),
+        pin: pinned.map(|interface| Pin { address: end.outer, interface }),
         fwmark: None,
         peers: peers.collect(),
     }
