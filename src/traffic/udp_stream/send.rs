@@ -39,10 +39,9 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
         bounds,
         batch: SendBatch::new(BATCH, tail),
         schedule: flow.interval_ns.map(|interval_ns| Schedule::new(begin_ns, interval_ns)),
-        forfeited: 0,
         sequence: 0,
         measured: 0,
-        offered: 0,
+        tried: 0,
         counts: Counts::default(),
         lateness: Recorder::new(),
         tally: Tally::new(bounds),
@@ -51,7 +50,10 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
     if !control.stopped() {
         sender.tell_the_end()?;
     }
-    let Sender { tally, counts, lateness, measured, offered, .. } = sender;
+    let Sender { tally, counts, lateness, measured, tried, schedule, .. } = sender;
+    let offered = schedule.map_or(tried, |schedule| {
+        schedule.offered(bounds.end_ns - 1) - schedule.offered(bounds.begin_ns.saturating_sub(1))
+    });
     Ok(Seen {
         index: flow.index,
         tally: tally.finish(clock::now_ns()),
@@ -102,14 +104,12 @@ struct Sender<'a> {
     bounds: Bounds,
     batch: SendBatch<HEADER>,
     schedule: Option<Schedule>,
-    /// Of the schedule's forfeited packets, those that are counted as offered.
-    forfeited: u64,
     /// The next datagram's number: that of all datagrams so far.
     sequence: u64,
     /// Datagrams sent in the window.
     measured: u64,
-    /// Datagrams called for in the window.
-    offered: u64,
+    /// Datagrams tried in the window.
+    tried: u64,
     counts: Counts,
     lateness: Recorder,
     tally: Tally,
@@ -172,14 +172,11 @@ impl Sender<'_> {
             }
         };
         self.sequence += sent;
-        let mut called_for = sent + refused;
         if let Some(schedule) = &mut self.schedule {
-            schedule.take(called_for);
-            called_for += schedule.forfeited() - self.forfeited;
-            self.forfeited = schedule.forfeited();
+            schedule.take(sent + refused);
         }
         if in_window {
-            self.offered += called_for;
+            self.tried += sent + refused;
             self.measured += sent;
         }
         self.tally.add(now_ns, sent * self.batch.size() as u64);
