@@ -23,6 +23,7 @@ mod left_over;
 mod network;
 mod product;
 mod tamper;
+mod traffic;
 
 /// A test: its name and what it does.
 type Test = (&'static str, fn() -> Result<(), Failed>);
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
     if command == lab::REFUSE_COMMAND {
         return lab::refuse();
     }
+    if command == traffic::FEW_PORTS_COMMAND {
+        return traffic::few_ports();
+    }
     if command == lab::ENTER_COMMAND {
         return lab::enter();
     }
@@ -53,7 +57,7 @@ fn main() -> ExitCode {
         eprintln!("cannot mark this program: {error}");
         return ExitCode::FAILURE;
     }
-    let tests: Vec<Test> = [lab::TESTS, network::TESTS, product::TESTS].concat();
+    let tests: Vec<Test> = [lab::TESTS, network::TESTS, product::TESTS, traffic::TESTS].concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);
