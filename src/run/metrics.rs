@@ -222,5 +222,5 @@ fn conditions(out: &mut Measured, both: Both<'_>) {
 fn caution(end: &str, caution: &messages::TrafficCaution) -> Caution {
     let value = json!(caution);
     let kind = value.get("caution").and_then(Value::as_str).unwrap_or("traffic").to_owned();
-    Caution { text: format!("at the {end}: {value}"), kind }
+    Caution { text: format!("at the {end}: {caution}"), kind }
 }

@@ -4,14 +4,16 @@
 //! counts are shown beside it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::histogram::{self, Histogram};
 use super::job::{Job, Role};
-use crate::units::{BitRate, Bytes, Direction};
+use crate::units::{BitRate, Bytes, Direction, Span};
 
 /// What one end of a test saw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -423,4 +425,55 @@ pub enum Caution {
         /// Which condition.
         what: String,
     },
+}
+
+/// A sentence for a report, with the figures.
+impl fmt::Display for Caution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ns: u64| Span::new(Duration::from_nanos(ns));
+        match self {
+            Self::NotSteady { first_half, second_half } => {
+                let (first, second) =
+                    (BitRate::from_bits_per_second(*first_half), BitRate::from_bits_per_second(*second_half));
+                write!(f, "no steady rate: {first} in the window's first half, {second} in its second")
+            }
+            Self::SilentStream { stream } => write!(f, "stream {stream} moved nothing in the window"),
+            Self::SenderEndedAlone => f.write_str("the sender was not told to end and stopped by its own clock"),
+            Self::WindowCutShort { planned_ns, measured_ns } => {
+                write!(f, "the window was cut short: {} of {}", time(*measured_ns), time(*planned_ns))
+            }
+            Self::Stopped => f.write_str("the test was stopped from outside"),
+            Self::SenderCountMissing => {
+                f.write_str("the sender's own count did not arrive; loss is by sequence numbers")
+            }
+            Self::BehindSchedule { offered_packets, sent_packets } => {
+                write!(f, "the sender was behind its schedule: {sent_packets} of {offered_packets} datagrams sent")
+            }
+            Self::LateSender { p99_ns } => write!(f, "one send in a hundred was more than {} late", time(*p99_ns)),
+            Self::BufferNotGranted { buffer, asked, granted } => {
+                write!(f, "the {buffer} buffer is {granted} bytes, {asked} were asked for")
+            }
+            Self::Strangers { count } => {
+                write!(f, "{count} packets or connections that were not the test's were refused")
+            }
+            Self::ProbesUnanswered => f.write_str("no probe was answered: there is no latency under load"),
+            Self::ConditionsDiffer { what } => write!(f, "its connections differ in {what}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caution_is_a_sentence_with_its_figures() {
+        let caution = Caution::NotSteady { first_half: 2_778_726_400, second_half: 1_499_463_680 };
+        assert_eq!(
+            caution.to_string(),
+            "no steady rate: 2.78 Gbit/s in the window's first half, 1.5 Gbit/s in its second"
+        );
+        let caution = Caution::WindowCutShort { planned_ns: 500_000_000, measured_ns: 120_000_000 };
+        assert_eq!(caution.to_string(), "the window was cut short: 120 ms of 500 ms");
+    }
 }
