@@ -80,7 +80,7 @@ impl Outcome {
 
     /// Unique bytes received over the window: the result of a stream, at its receiver.
     pub fn received_rate(&self) -> Option<BitRate> {
-        BitRate::mean(Bytes::new(self.counts.received_bytes?), std::time::Duration::from_nanos(self.window?.length_ns))
+        BitRate::mean(Bytes::new(self.counts.received_bytes?), Duration::from_nanos(self.window?.length_ns))
     }
 
     /// Transactions per second in the window: the result of a request test, at its client.
@@ -329,6 +329,26 @@ pub struct Conditions {
     /// How pings were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub icmp_socket: Option<IcmpSocket>,
+}
+
+impl Conditions {
+    /// These, and where they are silent, those that were read `earlier`: a connection that its other end has reset no
+    /// longer tells all.
+    pub(super) fn or(self, earlier: Self) -> Self {
+        Self {
+            local: self.local.or(earlier.local),
+            peer: self.peer.or(earlier.peer),
+            bound_interface: self.bound_interface.or(earlier.bound_interface),
+            interface: self.interface.or(earlier.interface),
+            interface_mtu: self.interface_mtu.or(earlier.interface_mtu),
+            path_mtu: self.path_mtu.or(earlier.path_mtu),
+            mss: self.mss.or(earlier.mss),
+            congestion_control: self.congestion_control.or(earlier.congestion_control),
+            send_buffer: self.send_buffer.or(earlier.send_buffer),
+            receive_buffer: self.receive_buffer.or(earlier.receive_buffer),
+            icmp_socket: self.icmp_socket.or(earlier.icmp_socket),
+        }
+    }
 }
 
 /// A buffer asked for and granted, in bytes as the kernel counts them (`getsockopt`: with its own overhead, so twice the

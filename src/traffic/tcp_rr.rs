@@ -59,6 +59,7 @@ fn serve(
     sockets::verify_congestion_control(job, socket)?;
     socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
     sockets::no_tick(socket)?;
+    let at_first = sockets::conditions(job, socket, Buffers::default());
     let (mut incoming, outgoing) = (vec![0; request], vec![0x5a; response]);
     let mut answered = 0;
     while receive(control, socket, &mut incoming)? && send(control, socket, &outgoing)? {
@@ -69,7 +70,7 @@ fn serve(
     }
     Ok(Outcome {
         counts: Counts { transactions: Some(answered), ..Counts::default() },
-        conditions: sockets::conditions(job, socket, Buffers::default()),
+        conditions: sockets::conditions(job, socket, Buffers::default()).or(at_first),
         cautions: control.strangers().into_iter().collect(),
         ..Outcome::new(job)
     })
@@ -86,6 +87,7 @@ fn ask(
     sockets::verify_congestion_control(job, socket)?;
     socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
     sockets::no_tick(socket)?;
+    let at_first = sockets::conditions(job, socket, Buffers::default());
     let (outgoing, mut incoming) = (vec![0xa5; request], vec![0; response]);
     let mut latencies = Recorder::new();
     let mut transactions = 0;
@@ -132,7 +134,7 @@ fn ask(
         window: Some(control.whole_window(bounds)),
         counts,
         latency: Some(Latency { sampling: Sampling::ClosedLoop, histogram: latencies.finish(), unanswered: 0 }),
-        conditions: sockets::conditions(job, socket, Buffers::default()),
+        conditions: sockets::conditions(job, socket, Buffers::default()).or(at_first),
         tcp: vec![tcp],
         ..Outcome::new(job)
     })

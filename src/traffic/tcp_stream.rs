@@ -75,6 +75,7 @@ struct Stream {
 
 fn run(control: &Control, job: &Job, socket: &Socket, index: u16, buffers: Buffers) -> Result<Stream, TrafficError> {
     sockets::verify_congestion_control(job, socket)?;
+    let at_first = sockets::conditions(job, socket, buffers);
     let mut passage = Passage { socket, tally: None, start: None, end: None };
     let ended_alone = if job.sends() {
         send(control, job, &mut passage, index)?
@@ -88,7 +89,7 @@ fn run(control: &Control, job: &Job, socket: &Socket, index: u16, buffers: Buffe
         Some(end) => end,
         None => read_info(socket)?,
     };
-    let conditions = sockets::conditions(job, socket, buffers);
+    let conditions = sockets::conditions(job, socket, buffers).or(at_first);
     let tally = match passage.tally {
         Some(tally) => tally,
         // Not a byte on this stream, but on others.

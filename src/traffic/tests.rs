@@ -133,8 +133,8 @@ fn connections_are_made_and_closed_one_at_a_time() {
 #[test]
 fn datagrams_are_paced_and_every_one_is_accounted_for() {
     let _turn = turn();
-    for (direction, flows) in [(Direction::Forward, 1), (Direction::Reverse, 2)] {
-        let (client, server) = run(&server(udp_stream(Some(16), flows), direction));
+    for (local, direction, flows) in [(V4, Direction::Forward, 1), (V6, Direction::Reverse, 2)] {
+        let (client, server) = run(&Job { local, ..server(udp_stream(Some(16), flows), direction) });
         let (sender, receiver) = if direction == Direction::Forward { (client, server) } else { (server, client) };
         // 16 Mbit/s of 1000 bytes: 2,000 datagrams per second, so 500 in the window, but for bursts that a busy machine
         // moves over its edges.
@@ -154,6 +154,29 @@ fn datagrams_are_paced_and_every_one_is_accounted_for() {
         assert!(receiver.conditions.receive_buffer.unwrap().asked == Some(4 << 20));
         assert_eq!(receiver.loss_fraction(), Some(lost as f64 / sent as f64));
     }
+}
+
+#[test]
+fn conditions_are_read_back_from_the_live_sockets() {
+    let _turn = turn();
+    let asked = Bytes::new(1 << 30);
+    let kind = JobKind::TcpStream { streams: 1, buffers: Buffers { send: None, receive: Some(asked) } };
+    let job = Job { local_interface: Some("lo".to_owned()), ..server(kind, Direction::Forward) };
+    let (client, server) = run(&job);
+    assert_eq!(client.conditions.bound_interface.as_deref(), Some("lo"));
+    assert_eq!(client.conditions.peer, server.conditions.local);
+    assert!(client.conditions.path_mtu.unwrap() >= 1280);
+    // As root the kernel grants it; otherwise a system's limit is never as high, and that must be said.
+    let buffer = server.conditions.receive_buffer.unwrap();
+    assert_eq!(buffer.asked, Some(asked.get()));
+    let granted = buffer.granted >= 2 * asked.get();
+    let refused =
+        Caution::BufferNotGranted { buffer: "receive".to_owned(), asked: asked.get(), granted: buffer.granted / 2 };
+    assert_ne!(granted, server.cautions.contains(&refused), "{buffer:?} {:?}", server.cautions);
+
+    let nowhere = Job { local_interface: Some("nosuch0".to_owned()), ..job };
+    let error = prepare(&nowhere).err().unwrap().to_string();
+    assert!(error.contains("nosuch0"), "{error}");
 }
 
 #[test]
