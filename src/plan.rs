@@ -36,6 +36,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let underlays = place::underlays(topology, &schedule)?;
     let nodes = place::nodes(topology, &schedule, &underlays)?;
     let tunnels = tunnels::tunnels(topology, &schedule, &nodes, &underlays)?;
+    schedule::check_settings(&schedule, &underlays)?;
     schedule::check_payloads(&schedule, &underlays, &tunnels)?;
     let visits = order::visits(&schedule, selection.rounds, selection.seed);
     let mut plan = Plan {

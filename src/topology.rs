@@ -188,6 +188,8 @@ pub struct Settings {
     pub features: BTreeMap<String, bool>,
     /// The CPUs that receive packet steering spreads to.
     pub rps_cpus: Option<Vec<u32>>,
+    /// The MTU of the node's interface on the underlay.
+    pub mtu: Option<Mtu>,
 }
 
 /// A test; every list is one factor whose levels are all measured. A list is empty where the factor does not apply.

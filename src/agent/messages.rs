@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::host::Facts;
 pub use crate::host::interfaces::InterfaceState;
+pub use crate::host::settings::{Granted, SettingsState};
 pub use crate::lab::provider::{Delivery, Port, PortReading, ProviderState, ProviderUnderlay};
 pub use crate::sys::tcp_info::TcpInfo;
 pub use crate::traffic::{
@@ -126,6 +127,8 @@ pub struct NodeState {
     pub queues: Vec<QueueState>,
     /// WireGuard devices.
     pub tunnels: Vec<TunnelState>,
+    /// Guest settings.
+    pub settings: SettingsState,
     /// What a provider does; absent at nodes.
     pub provider: Option<ProviderState>,
 }
@@ -157,6 +160,8 @@ pub struct Applied {
     pub public_keys: BTreeMap<String, PublicKey>,
     /// The provider's ports, read back.
     pub ports: Vec<PortReading>,
+    /// Guest settings, read back.
+    pub settings: Vec<Granted>,
     /// What could not be had. The rest stands.
     pub refused: Vec<Refusal>,
 }
@@ -164,10 +169,24 @@ pub struct Applied {
 /// One thing that could not be had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What: `tunnel wg0`, `queues private`.
+    /// Which part of the state it belongs to.
+    pub part: Part,
+    /// What: a tunnel's interface, or a setting with its value.
     pub what: String,
     /// Why, with the remedy.
     pub why: String,
+}
+
+/// The parts of a node's state that may be refused one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// A WireGuard device.
+    Tunnel,
+    /// The receive queues that a stack has.
+    Queues,
+    /// Guest settings.
+    Settings,
 }
 
 /// A job, and what to meter around it.

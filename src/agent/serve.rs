@@ -27,7 +27,7 @@ pub enum AgentError {
     Frame(#[from] FrameError),
     /// What was changed on this host could not all be undone.
     #[error("this host is not as it was: {0}")]
-    NotUndone(#[from] host::queues::QueuesError),
+    NotUndone(String),
     /// Standard input or output broke.
     #[error("the pipe to the conductor broke: {0}")]
     Pipe(#[from] io::Error),
@@ -68,7 +68,7 @@ pub fn serve() -> Result<(), AgentError> {
     let mut agent = Agent { node: Node::default(), work: Work::Idle, events };
     let end = agent.converse(&inbox, &mut output);
     agent.drop_work();
-    agent.node.clear()?;
+    agent.node.clear().map_err(|error| AgentError::NotUndone(error.to_string()))?;
     end
 }
 

@@ -231,7 +231,7 @@ impl Interfaces {
         if let Some(mtu) = state.mtu
             && link.mtu != u32::from(mtu.get())
         {
-            self.netlink.set_mtu(link.index, name, mtu)?;
+            self.netlink.set_mtu(link.index, name, u32::from(mtu.get()))?;
             done.mtu = done.mtu.or_else(|| Mtu::new(u64::from(link.mtu)).ok());
         }
         if !link.up {
@@ -376,7 +376,7 @@ impl Interfaces {
             }
         }
         if let Some(mtu) = done.mtu.take() {
-            self.netlink.set_mtu(link.index, name, mtu)?;
+            self.netlink.set_mtu(link.index, name, u32::from(mtu.get()))?;
         }
         if std::mem::take(&mut done.set_up) {
             self.netlink.set_down(link.index, name)?;

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::queues::{self, QueuesError, ReceiveCpus};
 use crate::sys::ethtool::{Ethtool, EthtoolError, kernel_names};
+use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::sysctl::{self, SysctlError};
+use crate::units::Mtu;
 
 /// Why settings cannot be changed at all.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,25 @@ pub enum SettingsError {
     /// Receive queues.
     #[error("receive queues cannot be changed")]
     Queues(#[from] QueuesError),
+    /// An MTU.
+    #[error("an MTU cannot be changed")]
+    Netlink(#[from] NetlinkError),
+    /// An interface that is not there.
+    #[error("there is no interface {interface}")]
+    NoInterface {
+        /// Its name.
+        interface: String,
+    },
+    /// An interface that took another MTU than it was given.
+    #[error("{interface} was given an MTU of {asked} and has {live}")]
+    MtuNotGranted {
+        /// The interface.
+        interface: String,
+        /// What it was given.
+        asked: u32,
+        /// What it has.
+        live: u32,
+    },
 }
 
 /// What a node is to have beside what it is.
@@ -37,6 +58,8 @@ pub struct SettingsState {
     pub receive_cpus: Option<Vec<u32>>,
     /// The interfaces that features and CPUs are for.
     pub interfaces: Vec<String>,
+    /// The MTU of interfaces.
+    pub mtus: BTreeMap<String, Mtu>,
 }
 
 /// One thing that can be set.
@@ -45,6 +68,7 @@ enum Setting {
     Sysctl(String),
     Feature { interface: String, feature: String },
     ReceiveCpus { interface: String },
+    Mtu { interface: String },
 }
 
 impl std::fmt::Display for Setting {
@@ -53,6 +77,7 @@ impl std::fmt::Display for Setting {
             Self::Sysctl(name) => f.write_str(name),
             Self::Feature { interface, feature } => write!(f, "{interface} {feature}"),
             Self::ReceiveCpus { interface } => write!(f, "{interface} rps_cpus"),
+            Self::Mtu { interface } => write!(f, "{interface} mtu"),
         }
     }
 }
@@ -66,6 +91,8 @@ enum Value {
     Cpus(Vec<u32>),
     /// The CPUs of each queue, as found.
     CpusOfQueues(ReceiveCpus),
+    /// Bytes. Not [`Mtu`]: what is found may be larger.
+    Mtu(u32),
 }
 
 impl std::fmt::Display for Value {
@@ -75,6 +102,7 @@ impl std::fmt::Display for Value {
             Self::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
             Self::Cpus(cpus) => write!(f, "{cpus:?}"),
             Self::CpusOfQueues(queues) => write!(f, "{queues:?}"),
+            Self::Mtu(bytes) => write!(f, "{bytes}"),
         }
     }
 }
@@ -186,6 +214,9 @@ impl Settings {
                 wanted.insert(Setting::ReceiveCpus { interface: interface.clone() }, Value::Cpus(cpus.clone()));
             }
         }
+        for (interface, mtu) in &state.mtus {
+            wanted.insert(Setting::Mtu { interface: interface.clone() }, Value::Mtu(u32::from(mtu.get())));
+        }
         Ok(wanted)
     }
 
@@ -204,6 +235,7 @@ impl Settings {
                 queues::set_receive_cpus(interface, cpus)?;
                 value.clone()
             }
+            (Setting::Mtu { interface }, Value::Mtu(bytes)) => Value::Mtu(set_mtu(interface, *bytes)?),
             // `wanted` and the journal pair each setting with its kind of value; text is what remains.
             (setting, value) => Value::Text(sysctl::write(&setting.to_string(), &value.to_string())?.before),
         })
@@ -214,6 +246,23 @@ impl Drop for Settings {
     fn drop(&mut self) {
         // Who wants to know applies an empty state first.
         let _ = self.apply(&SettingsState::default());
+    }
+}
+
+/// Gives an interface an MTU, reads it back, and says what it was.
+fn set_mtu(interface: &str, bytes: u32) -> Result<u32, SettingsError> {
+    let missing = || SettingsError::NoInterface { interface: interface.to_owned() };
+    let netlink = Netlink::open()?;
+    let link = netlink.link(interface)?.ok_or_else(missing)?;
+    if link.mtu == bytes {
+        return Ok(bytes);
+    }
+    netlink.set_mtu(link.index, interface, bytes)?;
+    let live = netlink.link(interface)?.ok_or_else(missing)?.mtu;
+    if live == bytes {
+        Ok(link.mtu)
+    } else {
+        Err(SettingsError::MtuNotGranted { interface: interface.to_owned(), asked: bytes, live })
     }
 }
 

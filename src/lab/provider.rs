@@ -206,7 +206,7 @@ impl Provider {
             }
         };
         // A bridge follows its smallest port unless it was told (Linux, net/bridge/br_if.c, br_mtu_auto_adjust).
-        self.netlink.set_mtu(index, name, mtu)?;
+        self.netlink.set_mtu(index, name, u32::from(mtu.get()))?;
         self.netlink.set_up(index, name)?;
         Ok(index)
     }
@@ -216,7 +216,7 @@ impl Provider {
         let index = match there {
             Some(link) => {
                 if link.mtu != u32::from(mtu.get()) {
-                    self.netlink.set_mtu(link.index, name, mtu)?;
+                    self.netlink.set_mtu(link.index, name, u32::from(mtu.get()))?;
                 }
                 link.index
             }

@@ -77,11 +77,17 @@ pub enum PlanError {
         /// The kind.
         kind: TestKind,
     },
-    /// Settings that would have to be applied.
-    #[error("this version cannot apply settings during a run yet, and `{settings}` changes something; leave it out")]
-    SettingsNotApplied {
-        /// Their name.
+    /// Settings that give an interface an MTU which its underlay does not carry, or IPv6 does not work with.
+    #[error("settings `{settings}` give nodes an MTU of {mtu} on underlay `{underlay}`, {why}")]
+    SettingsMtu {
+        /// The settings.
         settings: String,
+        /// Their MTU.
+        mtu: Mtu,
+        /// The underlay.
+        underlay: String,
+        /// What is wrong with it, and what to do.
+        why: String,
     },
     /// A number in the request that is out of range.
     #[error("{what} is out of range: {range}")]
@@ -109,7 +115,7 @@ pub enum PlanError {
         /// Where it does not fit.
         place: String,
         /// The MTU there.
-        mtu: Mtu,
+        mtu: u16,
         /// The most that fits.
         most: u64,
     },

@@ -8,7 +8,7 @@ use super::select::Selection;
 use super::{Arrangement, EnginePlan, Pair, Plan, SettingsPlan, StackPlan, TestPlan, TunnelPlan, UnderlayPlan};
 use crate::cell::{Factor, TestKind, ends};
 use crate::topology::{EngineSpec, Profile, Rate, Topology};
-use crate::units::{Bytes, Family, Span};
+use crate::units::{Bytes, Family, Mtu, Span};
 
 /// The most visits of one record: at a kilobyte or two a run, readers hold it in memory.
 const MOST_VISITS: u64 = 1_000_000;
@@ -84,6 +84,36 @@ fn carries(spec: &EngineSpec) -> fn(TestKind) -> bool {
     }
 }
 
+/// Refuses an MTU of settings that the underlays cannot have. A frame that is larger than the network carries is lost
+/// without a word.
+pub(super) fn check_settings(schedule: &Schedule, underlays: &[UnderlayPlan]) -> Result<(), PlanError> {
+    /// RFC 8200 section 5; below it the kernel turns IPv6 off and drops the addresses.
+    const LEAST_IPV6: u16 = 1280;
+    for (settings, mtu) in schedule.settings.iter().filter_map(|settings| Some((&settings.name, settings.mtu?))) {
+        for underlay in underlays {
+            let why = if mtu > underlay.mtu {
+                format!(
+                    "which carries {}: give the underlay an `mtu` of {mtu}, and smaller ones to settings",
+                    underlay.mtu
+                )
+            } else if underlay.family == Family::Ipv6 && mtu.get() < LEAST_IPV6 {
+                format!("and IPv6 needs {LEAST_IPV6}: leave this underlay out, or take a larger one")
+            } else if mtu.get() < super::tunnels::LEAST_INNER_MTU + underlay.family.tunnel_overhead() {
+                "and no tunnel fits into that: take a larger one".to_owned()
+            } else {
+                continue;
+            };
+            return Err(PlanError::SettingsMtu {
+                settings: settings.clone(),
+                mtu,
+                underlay: underlay.name.clone(),
+                why,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Expands the selection.
 pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result<Schedule, PlanError> {
     let mut schedule = Schedule {
@@ -121,13 +151,6 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         }
     }
     keep_used(topology, selection, &mut schedule);
-    // A run whose settings nobody applies would be measured under their name all the same.
-    let changes = |settings: &&SettingsPlan| {
-        !settings.sysctl.is_empty() || !settings.features.is_empty() || settings.rps_cpus.is_some()
-    };
-    if let Some(settings) = schedule.settings.iter().find(changes) {
-        return Err(PlanError::SettingsNotApplied { settings: settings.name.clone() });
-    }
     schedule.levels = levels(&schedule, selection);
     let several = |factor: &Factor| schedule.levels.get(factor).is_some_and(|levels| levels.len() > 1);
     schedule.compare = selection.compare.filter(several);
@@ -225,6 +248,7 @@ fn keep_used(topology: &Topology, selection: &Selection<'_>, schedule: &mut Sche
             sysctl: named.sysctl.clone(),
             features: named.features.clone(),
             rps_cpus: named.rps_cpus.clone(),
+            mtu: named.mtu,
         })
         .collect();
 }
@@ -396,20 +420,27 @@ pub(super) fn check_payloads(
         .filter_map(|test| test.payload)
         .max();
     let Some(payload) = largest.map(Bytes::get) else { return Ok(()) };
-    let inside = tunnels
-        .iter()
-        .map(|tunnel| (format!("in tunnel `{}` over `{}`", tunnel.engine, tunnel.underlay), tunnel.mtu, Family::Ipv4));
+    // What settings take from an underlay, they take from the tunnels over it.
+    let taken = |name: &str| {
+        let whole = underlays.iter().find(|underlay| underlay.name == name)?.mtu;
+        let least = schedule.settings.iter().filter_map(|settings| settings.mtu).min()?;
+        Some(whole.get().saturating_sub(least.get()))
+    };
+    let left = |mtu: Mtu, underlay: &str| mtu.get().saturating_sub(taken(underlay).unwrap_or(0));
+    let inside = tunnels.iter().map(|tunnel| {
+        let place = format!("in tunnel `{}` over `{}`", tunnel.engine, tunnel.underlay);
+        (place, left(tunnel.mtu, &tunnel.underlay), Family::Ipv4)
+    });
     let raw = schedule.engines.iter().any(|engine| engine.spec == EngineSpec::Raw);
-    let outside = underlays
-        .iter()
-        .filter(|_| raw)
-        .map(|underlay| (format!("on underlay `{}`", underlay.name), underlay.mtu, underlay.family));
+    let outside = underlays.iter().filter(|_| raw).map(|underlay| {
+        (format!("on underlay `{}`", underlay.name), left(underlay.mtu, &underlay.name), underlay.family)
+    });
     for (place, mtu, family) in inside.chain(outside) {
         let header = match family {
             Family::Ipv4 => 20,
             Family::Ipv6 => 40,
         };
-        let most = u64::from(mtu.get()).saturating_sub(header + UDP_OR_ICMP);
+        let most = u64::from(mtu).saturating_sub(header + UDP_OR_ICMP);
         if payload > most {
             return Err(PlanError::Payload { payload, place, mtu, most });
         }

@@ -176,7 +176,8 @@ fn levels(plan: &Plan) -> Vec<Vec<String>> {
             .rps_cpus
             .iter()
             .map(|cpus| format!("rps_cpus {}", cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")));
-        let changes: Vec<String> = sysctl.chain(features).chain(rps).collect();
+        let mtu = settings.mtu.iter().map(|mtu| format!("mtu {mtu}"));
+        let changes: Vec<String> = sysctl.chain(features).chain(rps).chain(mtu).collect();
         let changes = if changes.is_empty() { "nothing changed".to_owned() } else { changes.join("; ") };
         vec!["settings".to_owned(), settings.name.clone(), changes]
     });

@@ -20,7 +20,7 @@ const FIRST_PORT: u16 = 21_820;
 const PER_BYTE: usize = 250;
 
 /// The least that every IPv4 host must take (RFC 791): less is no tunnel for IPv4.
-const LEAST_INNER_MTU: u16 = 576;
+pub(super) const LEAST_INNER_MTU: u16 = 576;
 
 /// Where inner addresses come from, and what the interfaces are called.
 struct Space {

@@ -175,6 +175,9 @@ pub struct SettingsPlan {
     pub features: BTreeMap<String, bool>,
     /// The CPUs that receive packet steering spreads to.
     pub rps_cpus: Option<Vec<u32>>,
+    /// The MTU of the node's interface on the underlay; a tunnel over it shrinks by as much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<Mtu>,
 }
 
 /// One WireGuard network: an engine level over one underlay. One device per node and engine, the same interface name and port
@@ -421,5 +424,10 @@ impl Arrangement {
     /// The client's and the server's stack.
     pub fn stacks(&self) -> (&str, &str) {
         ends(&self.stack)
+    }
+
+    /// The client's and the server's settings, if there are any.
+    pub fn settings(&self) -> Option<(&str, &str)> {
+        self.settings.as_deref().map(ends)
     }
 }

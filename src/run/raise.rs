@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::Watch;
 use super::states::{self, Keys, PROVIDER, Stacks};
-use crate::agent::messages::{Applied, Ask, Calibration, Facts, JobOutcome, NodeState, Status, Tell, why_no_handshake};
+use crate::agent::messages::{
+    Applied, Ask, Calibration, Facts, Granted, JobOutcome, NodeState, Part, Status, Tell, why_no_handshake,
+};
 use crate::plan::{Arrangement, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
 use crate::reach::{self, Link, LocalLab};
 
@@ -42,6 +44,9 @@ pub struct Lab {
     /// The state of each node as applied last.
     states: BTreeMap<String, NodeState>,
     keys: Keys,
+    /// What the node's settings are, read back, and why they and its queues are not as they should be: by node.
+    granted: BTreeMap<String, Vec<Granted>>,
+    refused: BTreeMap<String, String>,
     /// Why cells cannot be measured, by (engine level, underlay).
     unavailable: BTreeMap<(String, String), String>,
 }
@@ -85,6 +90,8 @@ impl Lab {
             stacks: Stacks::new(),
             states: BTreeMap::new(),
             keys: Keys::new(),
+            granted: BTreeMap::new(),
+            refused: BTreeMap::new(),
             unavailable: BTreeMap::new(),
         };
         let mut opening = Vec::new();
@@ -141,9 +148,8 @@ impl Lab {
             .collect();
         let refused = self.apply_nodes().await?;
         for (node, applied) in refused {
-            self.notes.extend(
-                applied.refused.iter().map(|refusal| format!("node {node}: {}: {}", refusal.what, refusal.why)),
-            );
+            self.remember(&node, &applied);
+            self.notes.extend(self.refused.get(&node).map(|why| format!("node {node}: {why}")));
         }
 
         watch.stage("calibrating the generator");
@@ -183,11 +189,15 @@ impl Lab {
         for with_peers in [false, true] {
             for node in &plan.nodes {
                 let openable = self.facts.get(&node.name).is_none_or(|facts| facts.tun.is_ok());
-                let tunnels = if openable {
+                let mut tunnels = if openable {
                     states::tunnels(plan, node, &self.keys, |underlay| self.pinned(plan, &node.name, underlay))
                 } else {
                     Vec::new()
                 };
+                if with_peers {
+                    tunnels
+                        .retain(|tunnel| self.keys.contains_key(&(node.name.clone(), tunnel.spec.interface.clone())));
+                }
                 if !openable && !with_peers {
                     self.tun_is_closed(plan, node);
                 }
@@ -196,7 +206,7 @@ impl Lab {
                 }
             }
             for (node, applied) in self.apply_nodes().await? {
-                for refusal in &applied.refused {
+                for refusal in applied.refused.iter().filter(|refusal| refusal.part == Part::Tunnel) {
                     self.tunnel_refused(plan, &node, &refusal.what, &refusal.why);
                 }
                 for (interface, key) in applied.public_keys {
@@ -220,6 +230,10 @@ impl Lab {
         for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(is_it)) {
             let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
             self.unavailable.entry(cell).or_insert_with(|| format!("{interface} on node {node}: {why}"));
+        }
+        // Else every switch would start it again.
+        if let Some(state) = self.states.get_mut(node) {
+            state.tunnels.retain(|tunnel| tunnel.spec.interface != interface);
         }
     }
 
@@ -306,7 +320,7 @@ impl Lab {
         }
     }
 
-    /// Puts the arrangement's stacks under its pair. Returns why it cannot be measured, if so.
+    /// Puts the arrangement's stacks under its pair, and its settings into them. Returns why it cannot be measured, if so.
     pub async fn switch(&mut self, plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<Result<(), String>> {
         let (client, server) = arrangement.stacks();
         let ends = [(&arrangement.pair.client, client), (&arrangement.pair.server, server)];
@@ -322,19 +336,36 @@ impl Lab {
         }
         for (node, _) in ends {
             let Some(planned) = plan.node(node) else { bail!("the plan has no node {node}") };
-            let queues = states::node(plan, planned, &self.stacks, self.cpus(node)).queues;
+            let settings =
+                states::settings(plan, arrangement, node, self.pinned(plan, node, &arrangement.underlay).as_deref());
+            let mut queues = states::node(plan, planned, &self.stacks, self.cpus(node)).queues;
+            if settings.receive_cpus.is_some() {
+                queues.iter_mut().filter(|queue| settings.interfaces.contains(&queue.interface)).for_each(|queue| {
+                    queue.cpus = None;
+                });
+            }
             let state = self.states.entry(node.clone()).or_default();
-            if state.queues == queues {
+            if state.queues == queues && state.settings == settings {
                 continue;
             }
-            state.queues = queues;
+            (state.queues, state.settings) = (queues, settings);
             let applied = apply(self.nodes.get_mut(node).context("a node without an agent")?, state).await?;
-            if let Some(refusal) = applied.refused.first() {
-                return Ok(Err(format!("node {node}: {}: {}", refusal.what, refusal.why)));
-            }
+            self.remember(node, &applied);
+        }
+        if let Some((node, why)) = ends.iter().find_map(|(node, _)| Some((node, self.refused.get(*node)?))) {
+            return Ok(Err(format!("node {node}: {why}")));
         }
         let cell = (arrangement.engine.clone(), arrangement.underlay.clone());
         Ok(self.unavailable.get(&cell).map_or(Ok(()), |why| Err(why.clone())))
+    }
+
+    /// Keeps what became of a node's queues and settings: until something is asked anew, what was refused stays refused.
+    fn remember(&mut self, node: &str, applied: &Applied) {
+        self.granted.insert(node.to_owned(), applied.settings.clone());
+        match applied.refused.iter().find(|refusal| refusal.part != Part::Tunnel) {
+            Some(refusal) => self.refused.insert(node.to_owned(), format!("{}: {}", refusal.what, refusal.why)),
+            None => self.refused.remove(node),
+        };
     }
 
     fn cpus(&self, node: &str) -> u32 {
@@ -445,6 +476,12 @@ impl Lab {
         for (side, node, outcome, end) in sides {
             if let Some(facts) = self.facts.get(node) {
                 conditions.insert(format!("{side}.kernel"), json!(facts.kernel));
+            }
+            let granted = self.granted.get(node).into_iter().flatten();
+            let settings: BTreeMap<&str, &str> =
+                granted.map(|granted| (granted.setting.as_str(), granted.value.as_str())).collect();
+            if !settings.is_empty() {
+                conditions.insert(format!("{side}.settings"), json!(settings));
             }
             let stack = self.stacks.get(node).and_then(|stack| plan.stack(stack));
             if let Some(delivery) = stack.and_then(|stack| stack.delivery) {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::agent::messages::{
     self, InterfaceState, NodeState, PeerSpec, Pin, Port, ProviderState, ProviderUnderlay, PublicKey, QueueState,
-    TunnelSpec, TunnelState,
+    SettingsState, TunnelSpec, TunnelState,
 };
-use crate::plan::{Delivery, EngineSpec, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
+use crate::plan::{Arrangement, Delivery, EngineSpec, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
+use crate::units::Mtu;
 
 /// Public keys by node and interface, as the agents told them.
 pub(super) type Keys = BTreeMap<(String, String), PublicKey>;
@@ -72,7 +73,37 @@ pub(super) fn node(plan: &Plan, node: &NodePlan, stacks: &Stacks, cpus: u32) -> 
     let queues = links()
         .filter(|_| any)
         .map(|(_, link)| QueueState { interface: link.interface.clone(), cpus: limited.clone() });
-    NodeState { interfaces: interfaces.collect(), queues: queues.collect(), tunnels: Vec::new(), provider: None }
+    NodeState { interfaces: interfaces.collect(), queues: queues.collect(), ..NodeState::default() }
+}
+
+/// What `arrangement` changes inside `node`, whose interface on the underlay is `pinned`. A stack's receive queues and
+/// receive packet steering are one mechanism here, so steering takes the place of the queues.
+pub(super) fn settings(plan: &Plan, arrangement: &Arrangement, node: &str, pinned: Option<&str>) -> SettingsState {
+    let level =
+        arrangement.settings().map(|(client, server)| if node == arrangement.pair.client { client } else { server });
+    let Some(named) = level.and_then(|level| plan.settings.iter().find(|named| named.name == level)) else {
+        return SettingsState::default();
+    };
+    let interfaces: Vec<String> = pinned.into_iter().map(str::to_owned).collect();
+    let mut mtus = BTreeMap::new();
+    if let (Some(mtu), Some(underlay)) = (named.mtu, plan.underlay(&arrangement.underlay)) {
+        mtus.extend(interfaces.iter().map(|interface| (interface.clone(), mtu)));
+        let tunnel = plan.tunnel(&arrangement.engine, &arrangement.underlay);
+        let of_node = |tunnel: &'_ TunnelPlan| tunnel.ends.iter().position(|end| end.node == node);
+        if let Some((tunnel, end)) = tunnel.and_then(|tunnel| Some((tunnel, tunnel.ends.get(of_node(tunnel)?)?))) {
+            let overhead = u64::from(underlay.mtu.get().saturating_sub(tunnel.mtu.get()));
+            if let Ok(inner) = Mtu::new(u64::from(mtu.get()).saturating_sub(overhead)) {
+                mtus.insert(end.interface.clone(), inner);
+            }
+        }
+    }
+    SettingsState {
+        sysctl: named.sysctl.clone(),
+        features: named.features.clone(),
+        receive_cpus: named.rps_cpus.clone(),
+        interfaces,
+        mtus,
+    }
 }
 
 /// The devices of `node`, with those peers whose keys are known. `pinned` tells the node's interface on an underlay.

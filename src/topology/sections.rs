@@ -27,7 +27,7 @@ pub(super) const ENGINE_KEYS: [&str; 3] = ["path", "interface", "kind"];
 const ENGINE_EXAMPLE: &str = "[engine.wireguard-go] path = \"/usr/bin/wireguard-go\"";
 pub(super) const STACK_KEYS: [&str; 2] = ["delivery", "receive_queues"];
 const STACK_EXAMPLE: &str = "[stack] standard = { delivery = \"merged-tcp\" }";
-pub(super) const SETTINGS_KEYS: [&str; 3] = ["sysctl", "features", "rps_cpus"];
+pub(super) const SETTINGS_KEYS: [&str; 4] = ["sysctl", "features", "rps_cpus", "mtu"];
 const SETTINGS_EXAMPLE: &str = "[settings.bbr] sysctl = { \"net.ipv4.tcp_congestion_control\" = \"bbr\" }";
 
 /// The engines that need no table.
@@ -423,6 +423,7 @@ pub(super) fn settings(root: &Table<'_>, problems: &mut Problems<'_>) -> Vec<Set
         settings.rps_cpus = table
             .one_or_many("rps_cpus", problems, |value, problems| parse_whole(value, "rps_cpus", 0..=1023, problems))
             .map(|cpus| cpus.into_iter().map(|cpu| cpu.into_inner() as u32).collect());
+        settings.mtu = table.whole("mtu", 576..=65_535, problems).and_then(|mtu| Mtu::new(mtu.into_inner()).ok());
         all.push(settings);
     }
     all

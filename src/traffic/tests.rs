@@ -141,7 +141,8 @@ fn datagrams_are_paced_and_every_one_is_accounted_for() {
         let sent = sender.counts.sent_packets.unwrap();
         let offered = sender.counts.offered_packets.unwrap();
         assert!((300..=700).contains(&offered), "{offered}");
-        assert!(sent <= offered);
+        // What was due before the window and is sent late within it counts as sent: 100 ms at most.
+        assert!(sent <= offered + 200, "{sent} of {offered}");
         assert_eq!(receiver.counts.peer_sent_packets, Some(sent));
         let lost = receiver.counts.lost_packets.unwrap();
         let of_socket = receiver.counts.socket_drops.unwrap();

@@ -87,7 +87,9 @@ fn explains(by: &By) -> &'static [&'static str] {
         By::Factor { factor: Factor::Underlay, .. } => &["mtu", "mss", "family", "underlay", "interface"],
         By::Factor { factor: Factor::Engine, .. } => &["engine", "offload", "offloads", "gso", "gro", "interface"],
         By::Factor { factor: Factor::Stack, .. } => &["stack", "delivery", "conntrack"],
-        By::Factor { factor: Factor::Settings, .. } => &["settings", "sysctl", "rps", "queues", "offload", "offloads"],
+        By::Factor { factor: Factor::Settings, .. } => {
+            &["settings", "sysctl", "rps", "queues", "offload", "offloads", "mtu", "mss"]
+        }
         By::Factor { factor: Factor::CongestionControl, .. } => &["congestion_control"],
         By::Factor { .. } | By::Record => &[],
     }

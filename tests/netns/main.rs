@@ -22,6 +22,7 @@ mod lab;
 mod left_over;
 mod network;
 mod product;
+mod settings;
 mod tamper;
 mod traffic;
 
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
         eprintln!("cannot mark this program: {error}");
         return ExitCode::FAILURE;
     }
-    let tests: Vec<Test> = [lab::TESTS, network::TESTS, product::TESTS, traffic::TESTS].concat();
+    let tests: Vec<Test> = [lab::TESTS, network::TESTS, product::TESTS, settings::TESTS, traffic::TESTS].concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);

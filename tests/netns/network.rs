@@ -302,11 +302,16 @@ fn settings() -> Result<(), Failed> {
         features: [("gro".to_owned(), true)].into(),
         receive_cpus: None,
         interfaces: vec!["public-ipv4".to_owned()],
+        mtus: [("public-ipv4".to_owned(), Mtu::new(1400)?)].into(),
     };
+    let mtu_file = "/sys/class/net/public-ipv4/mtu".to_owned();
+    let mtu = ask(node, &Ask::Read(mtu_file.clone()))?;
     let reading: SettingsReading = serde_json::from_value(ask(node, &Ask::Settings(state))?)?;
     assert_eq!(ask(node, &Ask::Read(file.clone()))?, "0\n");
     let granted: Vec<_> = reading.granted.iter().map(|granted| granted.setting.as_str()).collect();
     assert!(granted.contains(&"public-ipv4 rx-gro"), "{reading:?}");
+    assert!(granted.contains(&"public-ipv4 mtu"), "{reading:?}");
+    assert_eq!(ask(node, &Ask::Read(mtu_file.clone()))?, "1400\n");
     // It is the machine's, and a network namespace does not have it.
     let refused: Vec<_> = reading.refused.iter().map(|refused| refused.setting.as_str()).collect();
     assert_eq!(refused, ["net.core.netdev_max_backlog"], "{reading:?}");
@@ -314,6 +319,7 @@ fn settings() -> Result<(), Failed> {
     let reading = ask(node, &Ask::Settings(SettingsState::default()))?;
     assert_eq!(reading["refused"], serde_json::json!([]));
     assert_eq!(ask(node, &Ask::Read(file))?, before);
+    assert_eq!(ask(node, &Ask::Read(mtu_file))?, mtu);
     Ok(world.lab.down()?)
 }
 

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::messages::{Applied, InterfaceState, NodeState, QueueState, Refusal, Status, TunnelState};
+use super::super::messages::{
+    Applied, InterfaceState, NodeState, Part, QueueState, Refusal, SettingsState, Status, TunnelState,
+};
 use super::causes;
 use crate::host::interfaces::{InterfaceError, Interfaces};
 use crate::host::queues::{self, ReceiveCpus};
+use crate::host::settings::{Refused, Settings, SettingsError, SettingsReading};
 use crate::lab::provider::{Provider, ProviderError, ProviderState};
 use crate::tunnel::{self, PrivateKey, Tunnel, TunnelError};
 
@@ -16,6 +19,17 @@ pub(super) enum ApplyError {
     Interface(#[from] InterfaceError),
     #[error(transparent)]
     Provider(#[from] ProviderError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+/// What an agent changed on its host and could not undo.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClearError {
+    #[error(transparent)]
+    Queues(#[from] queues::QueuesError),
+    #[error("{0}")]
+    Settings(String),
 }
 
 /// A device that is up.
@@ -34,6 +48,9 @@ pub(super) struct Node {
     applied: Vec<InterfaceState>,
     /// What receive queues used before a stack limited them.
     queues: BTreeMap<String, ReceiveCpus>,
+    /// Opened with the first that is asked for.
+    settings: Option<Settings>,
+    wanted: SettingsState,
     provider: Option<Provider>,
 }
 
@@ -57,19 +74,27 @@ impl Node {
         self.devices.retain(|interface, _| state.tunnels.iter().any(|tunnel| tunnel.spec.interface == *interface));
         for tunnel in &state.tunnels {
             if let Err(error) = self.apply_tunnel(tunnel, &mut applied) {
-                applied.refused.push(Refusal { what: tunnel.spec.interface.clone(), why: error });
+                let what = tunnel.spec.interface.clone();
+                applied.refused.push(Refusal { part: Part::Tunnel, what, why: error });
             }
         }
         interfaces.truncate(state.interfaces.len());
         interfaces.extend(self.devices.values().map(|device| addresses(&device.state)));
         self.apply_interfaces(&interfaces)?;
+        // Settings lie over queues: they come off before queues change, and go on after.
+        if self.wanted != state.settings {
+            let restored = self.apply_settings(&SettingsState::default())?;
+            applied.refused.extend(refusals(restored));
+        }
         for queue in &state.queues {
             if let Err(error) = self.apply_queues(queue) {
-                applied
-                    .refused
-                    .push(Refusal { what: format!("receive queues of {}", queue.interface), why: causes(&error) });
+                let what = format!("receive queues of {}", queue.interface);
+                applied.refused.push(Refusal { part: Part::Queues, what, why: causes(&error) });
             }
         }
+        let mut reading = self.apply_settings(&state.settings)?;
+        applied.settings = std::mem::take(&mut reading.granted);
+        applied.refused.extend(refusals(reading));
         Ok(applied)
     }
 
@@ -79,6 +104,16 @@ impl Node {
             self.applied = states.to_vec();
         }
         Ok(())
+    }
+
+    fn apply_settings(&mut self, wanted: &SettingsState) -> Result<SettingsReading, SettingsError> {
+        self.wanted = wanted.clone();
+        let settings = match &mut self.settings {
+            Some(settings) => settings,
+            empty @ None if *wanted != SettingsState::default() => empty.insert(Settings::open()?),
+            None => return Ok(SettingsReading::default()),
+        };
+        Ok(settings.apply(wanted))
     }
 
     fn apply_queues(&mut self, wanted: &QueueState) -> Result<(), queues::QueuesError> {
@@ -134,16 +169,32 @@ impl Node {
         }
     }
 
-    /// Ends every tunnel and gives queues back. Links that the lab made go with their namespaces.
-    pub(super) fn clear(&mut self) -> Result<(), queues::QueuesError> {
+    /// Takes settings back, ends every tunnel and gives queues back. Links that the lab made go with their namespaces.
+    pub(super) fn clear(&mut self) -> Result<(), ClearError> {
+        let kept: Vec<String> = match self.settings.take() {
+            Some(mut settings) => settings.apply(&SettingsState::default()).refused.iter().map(in_words).collect(),
+            None => Vec::new(),
+        };
         for (_, device) in std::mem::take(&mut self.devices) {
             device.tunnel.down();
         }
         for (interface, before) in std::mem::take(&mut self.queues) {
             queues::set_receive_cpus(&interface, &before)?;
         }
-        Ok(())
+        if kept.is_empty() { Ok(()) } else { Err(ClearError::Settings(kept.join("; "))) }
     }
+}
+
+fn refusals(reading: SettingsReading) -> impl Iterator<Item = Refusal> {
+    let refusal = |refused: Refused| {
+        let what = format!("{} = {}", refused.setting, refused.value);
+        Refusal { part: Part::Settings, what, why: refused.reason }
+    };
+    reading.refused.into_iter().map(refusal)
+}
+
+fn in_words(refused: &Refused) -> String {
+    format!("{} = {}: {}", refused.setting, refused.value, refused.reason)
 }
 
 /// The addresses and routes of a device. Its MTU is the engine's to set.

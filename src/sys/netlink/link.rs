@@ -184,9 +184,9 @@ impl Netlink {
         self.wait(|| format!("set interface {name} down"), self.handle.link().set(message).execute())
     }
 
-    /// Sets a link's MTU.
-    pub fn set_mtu(&self, index: u32, name: &str, mtu: Mtu) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(index).mtu(u32::from(mtu.get())).build();
+    /// Sets a link's MTU, in bytes. Not [`Mtu`]: a loopback's is larger, and may have to be given back.
+    pub fn set_mtu(&self, index: u32, name: &str, mtu: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
         self.wait(|| format!("set the MTU of interface {name} to {mtu}"), self.handle.link().set(message).execute())
     }
 
