@@ -5,6 +5,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod descriptors;
 pub mod ethtool;
 pub mod inherit;
 pub mod mmsg;

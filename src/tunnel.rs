@@ -18,6 +18,7 @@ use crate::sys;
 mod client;
 mod diagnosis;
 pub mod embedded;
+mod granted;
 mod keys;
 mod process;
 mod spec;
@@ -29,7 +30,7 @@ pub use embedded::serve::{ServeOptions, serve};
 pub use keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub use spec::{EngineSpec, EngineSpecError, PeerSpec, Pin, TunnelSpec, check_interface_name};
 pub use status::{
-    CountersMean, EngineStatus, HandshakeCounters, Offloads, PeerStatus, ProcessStatus, Status, UdpBuffers,
+    CountersMean, EngineStatus, Granted, HandshakeCounters, Offloads, PeerStatus, ProcessStatus, Status, UdpBuffers,
 };
 
 use process::Process;
@@ -305,13 +306,17 @@ impl Tunnel {
             })
             .collect();
         peers.sort_by_key(|peer| peer.public_key);
+        let process = self.process.as_ref().map(Process::usage).transpose()?;
+        let granted =
+            process.as_ref().and_then(|process| granted::granted(process.pid, &self.interface, device.listen_port));
         Ok(Status {
             version: self.version.clone(),
             listen_port: device.listen_port,
             fwmark: device.fwmark,
             peers,
             counters_mean: self.counters_mean,
-            process: self.process.as_ref().map(Process::usage).transpose()?,
+            process,
+            granted,
             engine,
         })
     }

@@ -494,6 +494,9 @@ impl Lab {
             if let Some(version) = &status.version {
                 conditions.insert(format!("{side}.engine_version"), json!(version));
             }
+            if let Some(granted) = &status.granted {
+                conditions.insert(format!("{side}.engine_granted"), json!(granted));
+            }
             if let Some(engine) = &status.engine {
                 conditions.insert(format!("{side}.engine_offloads"), json!(engine.offloads));
                 conditions.insert(format!("{side}.engine_buffers"), json!(engine.udp_buffers));

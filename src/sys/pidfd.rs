@@ -127,6 +127,18 @@ impl PidFd {
         }
     }
 
+    /// A descriptor of our own for what the process has open as `number` (`pidfd_getfd(2)`, Linux 5.6).
+    ///
+    /// # Errors
+    /// `EPERM` where the process may not be traced, `EBADF` where it has nothing open there.
+    pub fn descriptor(&self, number: i32) -> io::Result<OwnedFd> {
+        // SAFETY: pidfd_getfd takes three integers and touches no memory of ours.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.0.as_raw_fd(), number, 0) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
     /// The process id as `/proc` shows it here (proc(5), `fdinfo`); `None` once it is reaped or out of sight.
     pub fn pid(&self) -> io::Result<Option<u32>> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;

@@ -121,6 +121,24 @@ impl AsFd for Tun {
     }
 }
 
+/// The name of the device that a descriptor of `/dev/net/tun` is attached to, and whether it carries a virtio-net header.
+///
+/// # Errors
+/// `EBADFD` where it is attached to none, `ENOTTY` where it is something else.
+pub fn device_of(descriptor: &impl AsFd) -> io::Result<(String, bool)> {
+    // SAFETY: an `ifreq` is plain old data, for which all zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: TUNGETIFF writes one `ifreq`, which `request` is, for the length of the call.
+    let result = unsafe { libc::ioctl(descriptor.as_fd().as_raw_fd(), libc::TUNGETIFF, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = request.ifr_name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0).collect();
+    // SAFETY: TUNGETIFF filled in the flags, and every bit pattern is a short.
+    let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    Ok((String::from_utf8(name).map_err(io::Error::other)?, flags & libc::IFF_VNET_HDR != 0))
+}
+
 /// Sets an interface's MTU.
 ///
 /// # Errors

@@ -158,6 +158,7 @@ mod tests {
             peers: other.map(peer).into_iter().collect(),
             counters_mean: CountersMean::UdpPayload,
             process: None,
+            granted: None,
             engine: Some(EngineStatus {
                 counters: counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
                 ..EngineStatus::default()

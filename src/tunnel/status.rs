@@ -36,8 +36,32 @@ pub struct Status {
     pub counters_mean: CountersMean,
     /// The process that runs the tunnel, where there is one that is ours.
     pub process: Option<ProcessStatus>,
+    /// What the kernel granted the process, whatever engine it is; `None` where it cannot be looked into.
+    #[serde(default)]
+    pub granted: Option<Granted>,
     /// What only the embedded engine tells.
     pub engine: Option<EngineStatus>,
+}
+
+/// What the kernel granted an engine, read off the process's own descriptors and its device: of every engine in the same way,
+/// whatever it says of itself. How datagrams are sent cannot be seen there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Granted {
+    /// Whether the device carries a virtio-net header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tun_vnet_hdr: Option<bool>,
+    /// Offload features of the device, by the kernel's names; those that say what is handed to the engine whole.
+    pub tun_features: BTreeMap<String, bool>,
+    /// Bytes of receive buffer, the least over the sockets of the outer port, as asked for (the kernel doubles them).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp_receive_buffer: Option<u64>,
+    /// The same of the send buffer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp_send_buffer: Option<u64>,
+    /// Whether every socket of the outer port takes super-packets (`UDP_GRO`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp_gro: Option<bool>,
 }
 
 /// One peer, as the engine sees it.

@@ -18,6 +18,8 @@ use wglab::lab::init::{AGENT_COMMAND, INIT_COMMAND};
 use wglab::reach::local::raise;
 
 mod agent;
+mod bytes;
+mod interop;
 mod lab;
 mod left_over;
 mod network;
@@ -49,6 +51,13 @@ fn main() -> ExitCode {
     if command == traffic::FEW_PORTS_COMMAND {
         return traffic::few_ports();
     }
+    if [bytes::TAKE_COMMAND, bytes::GIVE_COMMAND].contains(&command.as_str()) {
+        return bytes::main(&command, &std::env::args().skip(2).collect::<Vec<_>>());
+    }
+    if command == interop::STATUS_COMMAND {
+        interop::print_status(&std::env::args().nth(2).unwrap());
+        return ExitCode::SUCCESS;
+    }
     if command == lab::ENTER_COMMAND {
         return lab::enter();
     }
@@ -58,7 +67,8 @@ fn main() -> ExitCode {
         eprintln!("cannot mark this program: {error}");
         return ExitCode::FAILURE;
     }
-    let tests: Vec<Test> = [lab::TESTS, network::TESTS, product::TESTS, settings::TESTS, traffic::TESTS].concat();
+    let tests: Vec<Test> =
+        [lab::TESTS, network::TESTS, product::TESTS, settings::TESTS, interop::TESTS, traffic::TESTS].concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);
@@ -66,6 +76,12 @@ fn main() -> ExitCode {
     let required = std::env::var_os("WGLAB_REQUIRE_NETNS").is_some_and(|value| value == "1");
     let closed_on_purpose = std::env::var_os("WGLAB_TUN").is_some_and(|value| value == "closed");
     let trials = tests.into_iter().map(|(name, test)| {
+        if let (None, Some((reason, wanted))) = (&refused, interop::unmet(name)) {
+            if wanted {
+                return Trial::test(name, move || Err(Failed::from(reason)));
+            }
+            return Trial::test(format!("{name} ({reason})"), test).with_ignored_flag(true);
+        }
         let Some(reason) = refused.clone().or_else(|| product::unmet(name)) else { return Trial::test(name, test) };
         let accepted = closed_on_purpose && reason == product::TUN_IS_CLOSED;
         if required && !accepted {

@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use wglab::record::{EndStatus, Record, Status};
 
+use crate::interop;
 use crate::left_over::{Holdings, adopt_orphans};
 use crate::tamper;
 
@@ -41,6 +42,7 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         "an_outer_flow_through_a_relay_is_refused" => (&[], true),
         "settings_of_reached_hosts_are_restored" => (&["sh", "ip", "unshare"], false),
         "other_tools_work_in_a_lab_that_is_up" => (&["ping", "iperf3", "wg"], false),
+        _ if interop::TESTS.iter().any(|(test, _)| *test == name) => (interop::tools(name), true),
         _ => (&[], false),
     };
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
@@ -200,7 +202,7 @@ impl Running {
     }
 }
 
-fn signal(pid: u32, signal: Signal) -> Result<(), Failed> {
+pub(crate) fn signal(pid: u32, signal: Signal) -> Result<(), Failed> {
     Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
 }
 

@@ -15,7 +15,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::io::{OuterSocket, SocketFactory, TunBatch, TunDevice};
 use crate::packet::vnet::{Gso, VNET_HDR_LEN, VnetHeader};
 use crate::sys::tun::TunOffloads;
-use crate::sys::udp::{NetworkError, ReceiveBatch, SendScratch, Transmit, UdpGranted};
+use crate::sys::udp::{
+    MAX_PAYLOAD_IPV4, MAX_PAYLOAD_IPV6, MAX_SEGMENTS, NetworkError, ReceiveBatch, SendScratch, Transmit, UdpGranted,
+};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,6 +79,13 @@ impl FakeTun {
     pub fn push(&self, packet: Vec<u8>) {
         let mut state = lock(&self.state);
         state.to_read.push_back(packet);
+        self.readable.set();
+    }
+
+    /// Hands several packets over at once: none can be read before all are there.
+    pub fn push_all(&self, packets: impl IntoIterator<Item = Vec<u8>>) {
+        let mut state = lock(&self.state);
+        state.to_read.extend(packets);
         self.readable.set();
     }
 
@@ -176,6 +185,8 @@ struct NetState {
     captured: Vec<Capture>,
     calls: u64,
     datagrams: u64,
+    /// The most bytes that a send had which was more than the kernel takes.
+    refused: Option<usize>,
 }
 
 /// A datagram that was seen on the network.
@@ -211,6 +222,12 @@ impl FakeNet {
     /// Takes what was sent so far.
     pub fn take_captured(&self) -> Vec<Capture> {
         std::mem::take(&mut lock(&self.state).captured)
+    }
+
+    /// The most bytes that anybody tried to send at once beyond what the kernel takes.
+    #[must_use]
+    pub fn largest_refused(&self) -> Option<usize> {
+        lock(&self.state).refused
     }
 
     /// Sends a datagram as if from `from`. Returns whether somebody is there.
@@ -298,10 +315,17 @@ impl OuterSocket for FakeSocket {
         }
         let mut sent = 0;
         for transmit in transmits.iter().take(faults.partial.unwrap_or(usize::MAX)) {
+            // Linux, net/ipv4/udp.c, udp_send_skb, and the length field of IP.
+            let most = if transmit.to.is_ipv4() { MAX_PAYLOAD_IPV4 } else { MAX_PAYLOAD_IPV6 };
+            let too_much = transmit.len > most || transmit.datagrams() > MAX_SEGMENTS;
+            if too_much {
+                state.refused = state.refused.max(Some(transmit.len));
+            }
             let refused = faults
                 .refuse_batches
                 .filter(|_| transmit.datagrams() > 1)
-                .or_else(|| faults.refuse_destination.filter(|(to, _)| *to == transmit.to).map(|(_, errno)| errno));
+                .or_else(|| faults.refuse_destination.filter(|(to, _)| *to == transmit.to).map(|(_, errno)| errno))
+                .or_else(|| too_much.then_some(libc::EMSGSIZE));
             if let Some(errno) = refused {
                 return if sent > 0 { Ok(sent) } else { Err(io::Error::from_raw_os_error(errno)) };
             }

@@ -15,6 +15,8 @@ use crate::sys::udp::UdpGranted;
 use crate::tunnel::keys::{PresharedKey, PrivateKey};
 use crate::tunnel::uapi::{SetDevice, SetPeer};
 
+mod field;
+
 const PORT: u16 = 51820;
 const LONG: Duration = Duration::from_secs(10);
 const OFFLOADS: TunOffloads = TunOffloads { tso: true, uso: true };
@@ -41,8 +43,15 @@ fn node(net: &Arc<FakeNet>, last: u8, vnet: bool) -> Node {
     node_with(net, last, vnet, 1)
 }
 
+fn node_at(net: &Arc<FakeNet>, address: &str) -> Node {
+    node_on(net, address.parse().unwrap(), true, 1)
+}
+
 fn node_with(net: &Arc<FakeNet>, last: u8, vnet: bool, lanes: usize) -> Node {
-    let ip = IpAddr::from([192, 0, 2, last]);
+    node_on(net, IpAddr::from([192, 0, 2, last]), vnet, lanes)
+}
+
+fn node_on(net: &Arc<FakeNet>, ip: IpAddr, vnet: bool, lanes: usize) -> Node {
     let offloads = if vnet { OFFLOADS } else { TunOffloads::default() };
     let tuns: Vec<_> = (0..lanes).map(|_| FakeTun::new(vnet, offloads).unwrap()).collect();
     let queues = tuns.iter().map(|tun| tun.clone() as Arc<dyn io::TunDevice>).collect();

@@ -1,0 +1,113 @@
+//! Under which conditions the engines worked: read back, printed, and required to be equal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::Value;
+use wglab::cell::{Cell, Factor};
+use wglab::record::Run;
+use wglab::stats::summary;
+
+use crate::{OURS, PEERS};
+
+/// What must be the same for every engine of a cell. The rest (buffers, offloads) is each engine's own best.
+const EQUAL: [&str; 7] = ["interface_mtu", "path_mtu", "mss", "congestion_control", "delivery", "settings", "kernel"];
+
+/// One paragraph per engine: version, buffers, offloads, memory.
+pub(crate) fn text(runs: &[&Run], peers: Option<&Path>) -> String {
+    let mut text = String::new();
+    let engines = [OURS].into_iter().chain(PEERS);
+    for engine in engines {
+        let of_engine: Vec<&&Run> = runs.iter().filter(|run| run.factors.get(Factor::Engine) == Some(engine)).collect();
+        if of_engine.is_empty() {
+            continue;
+        }
+        let seen = |name: &str| {
+            let values: BTreeSet<String> = of_engine
+                .iter()
+                .flat_map(|run| ["client", "server"].map(|side| run.conditions.get(&format!("{side}.{name}"))))
+                .flatten()
+                .map(short)
+                .collect();
+            if values.is_empty() { "not read".to_owned() } else { values.into_iter().collect::<Vec<_>>().join(" | ") }
+        };
+        let package = peers
+            .and_then(|peers| std::fs::read_to_string(peers.join("versions").join(engine)).ok())
+            .map(|version| format!(" (fetched as {})", version.trim()))
+            .unwrap_or_default();
+        let peak =
+            of_engine.iter().filter_map(|run| run.metrics.get("engine_peak_memory_bytes")).copied().fold(0.0, f64::max);
+        let _infallible = writeln!(text, "{engine}: version {}{package}", seen("engine_version"));
+        let _infallible = writeln!(text, "  granted: {}", seen("engine_granted"));
+        if engine == OURS {
+            let _infallible = writeln!(text, "  offloads: {}", seen("engine_offloads"));
+        }
+        let _infallible = writeln!(text, "  peak memory {:.1} MiB; {}", peak / f64::from(1 << 20), cost(&of_engine));
+    }
+    text + "\n"
+}
+
+/// The engine's own CPU time per gigabit carried, over all its stream runs.
+fn cost(runs: &[&&Run]) -> String {
+    let per_gigabit: Vec<f64> = runs
+        .iter()
+        .filter(|run| run.factors.get(Factor::Test) == Some("tcp-stream"))
+        .filter_map(|run| {
+            Some((
+                run.metrics.get("engine_cpu_seconds")?,
+                run.metrics.get("throughput_bits_per_second")?,
+                seconds(run)?,
+            ))
+        })
+        .map(|(cpu, rate, seconds)| cpu / (rate / 1e9 * seconds))
+        .collect();
+    summary::median(&per_gigabit).map_or_else(
+        || "its CPU time was not read".to_owned(),
+        |median| format!("its processes used {median:.3} CPU seconds per Gbit (median of the TCP streams)"),
+    )
+}
+
+/// The time that the run's meters covered.
+fn seconds(run: &Run) -> Option<f64> {
+    let length = run.meters.as_ref()?.client.get("length_ns")?.as_f64()?;
+    (length > 0.0).then_some(length / 1e9)
+}
+
+/// A condition without its quotes and braces.
+fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(fields) => {
+            let all: Vec<String> = fields.iter().map(|(name, value)| format!("{name} {}", short(value))).collect();
+            all.join(", ")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
+    }
+}
+
+/// Where two engines of one cell worked under different conditions, or a condition that must be known is not.
+pub(crate) fn unequal(runs: &[&Run]) -> Vec<String> {
+    let mut cells: BTreeMap<Cell, BTreeMap<String, BTreeMap<String, BTreeSet<String>>>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.factors.get(Factor::Engine) != Some("raw")) {
+        let cell = run.factors.clone().without(Factor::Engine);
+        let engine = run.factors.get(Factor::Engine).unwrap_or_default();
+        for side in ["client", "server"] {
+            for name in EQUAL {
+                let field = format!("{side}.{name}");
+                let value = run.conditions.get(&field).map_or_else(|| "not known".to_owned(), short);
+                let values = cells.entry(cell.clone()).or_default().entry(field).or_default();
+                values.entry(value).or_default().insert(engine.to_owned());
+            }
+        }
+    }
+    let mut found = BTreeMap::<String, usize>::new();
+    for (field, values) in cells.into_values().flatten().filter(|(_, values)| values.len() > 1) {
+        let sides: Vec<String> = values
+            .into_iter()
+            .map(|(value, engines)| format!("{value} for {}", engines.into_iter().collect::<Vec<_>>().join(", ")))
+            .collect();
+        *found.entry(format!("{field} differs: {}", sides.join("; "))).or_default() += 1;
+    }
+    found.into_iter().map(|(text, cells)| format!("{text} (in {cells} cells)")).collect()
+}

@@ -1,0 +1,293 @@
+//! The embedded engine with other implementations at the other end, in a whole lab; and every byte of it, hash-checked.
+//!
+//! `WGLAB_PEERS` names the directory that `benches/fetch-peers` filled. What is not there is listed as ignored, with the reason;
+//! with `WGLAB_REQUIRE_PEERS=1`, or a list of names, that is a failure.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Failed;
+use nix::sys::signal::Signal;
+use wglab::cell::Factor;
+use wglab::record::Status;
+
+use crate::bytes::{GIVE_COMMAND, TAKE_COMMAND, Verdict};
+use crate::left_over::Holdings;
+use crate::product::{record, signal, text, wglab};
+
+pub(crate) const TESTS: &[super::Test] = &[
+    ("embedded_and_wireguard_go_carry_each_other", || carry(&peer("wireguard-go").ok_or("checked")?)),
+    ("embedded_and_boringtun_cli_carry_each_other", || carry(&peer("boringtun-cli").ok_or("checked")?)),
+    ("embedded_and_gotatun_carry_each_other", || carry(&peer("gotatun").ok_or("checked")?)),
+    ("embedded_and_wireguard_go_lose_no_byte", || whole("ours>theirs", Some(peer("wireguard-go").ok_or("checked")?))),
+    ("embedded_and_boringtun_cli_lose_no_byte", || whole("theirs>ours", Some(peer("boringtun-cli").ok_or("checked")?))),
+    ("embedded_and_gotatun_lose_no_byte", || whole("ours>theirs", Some(peer("gotatun").ok_or("checked")?))),
+    ("embedded_loses_no_byte_where_offload_is_refused_midway", || whole("ours", None)),
+    ("the_command_of_a_gate_with_mixed_ends", mixed_gate),
+];
+
+const PEERS: [&str; 3] = ["wireguard-go", "boringtun-cli", "gotatun"];
+
+/// The program, where there is one.
+fn peer(name: &str) -> Option<PathBuf> {
+    let root = PathBuf::from(std::env::var_os("WGLAB_PEERS")?);
+    [root.join(name), root.join("bin").join(name)].into_iter().find(|path| path.is_file())
+}
+
+/// What a test here cannot do without, and whether its lack is a failure.
+pub(crate) fn unmet(test: &str) -> Option<(String, bool)> {
+    let name = match test {
+        "the_command_of_a_gate_with_mixed_ends" => "wireguard-go",
+        _ => PEERS.into_iter().find(|name| test.contains(&name.replace('-', "_")))?,
+    };
+    if peer(name).is_some() {
+        return None;
+    }
+    let required = std::env::var("WGLAB_REQUIRE_PEERS").unwrap_or_default();
+    let required = required == "1" || required.split(',').any(|one| one == name);
+    let why = match std::env::var("WGLAB_PEERS") {
+        Ok(root) => format!("no {name} in WGLAB_PEERS={root}"),
+        Err(_) => "WGLAB_PEERS names no directory of peers".to_owned(),
+    };
+    Some((why, required))
+}
+
+/// The other tools of a test here.
+pub(crate) fn tools(test: &str) -> &'static [&'static str] {
+    match test {
+        _ if test.contains("_byte") => &["ip", "wg", "sh"],
+        _ => &[],
+    }
+}
+
+/// A pair with these engine levels, over IPv4 and IPv6.
+fn topology(directory: &Path, levels: &[&str], theirs: Option<&Path>) -> Result<(), Failed> {
+    let levels = levels.iter().map(|level| format!("{level:?}")).collect::<Vec<_>>().join(", ");
+    let theirs = theirs.map(|path| format!("[engine.theirs]\npath = {path:?}\n")).unwrap_or_default();
+    let file = format!(
+        "nodes = [\"a1\", \"a2\"]\npairs = [\"a1>a2\"]\nengines = [{levels}]\n[engine.ours]\nkind = \"embedded\"\n{theirs}\
+         [underlay]\nprivate = {{ family = \"ipv4\", mtu = 1450 }}\npublic-ipv6 = {{ family = \"ipv6\" }}\n\
+         [[test]]\nkind = \"tcp-stream\"\nstreams = 4\ndirection = \"both\"\ncongestion_control = \"cubic\"\n\
+         [[test]]\nkind = \"tcp-rr\"\ncongestion_control = \"cubic\"\n\
+         [[test]]\nkind = \"udp-stream\"\nrate = \"5k/s\"\npayload = \"1200B\"\ndirection = \"both\"\n\
+         [profile.quick]\nrounds = 1\nduration = \"200ms\"\nwarmup = \"50ms\"\n"
+    );
+    Ok(fs::write(directory.join("lab.toml"), file)?)
+}
+
+/// Each side calls the other, over both families; bulk data, transactions and datagrams go both ways, and the path is proved.
+fn carry(theirs: &Path) -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    topology(directory.path(), &["ours>theirs", "theirs>ours"], Some(theirs))?;
+    let output = wglab(directory.path(), &["run", "lab.toml", "--out", "r"]).output()?;
+    let record = record(&directory.path().join("r")).map_err(|error| format!("{error:?}: {}", text(&output)))?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(record.runs.len(), 2 * 2 * 5, "levels x underlays x tests");
+    for run in &record.runs {
+        assert_eq!(run.status, Status::Ok, "{}: {:?}", run.factors, run.reason);
+        assert!(!run.proof.is_empty() && run.proof.iter().all(|check| check.holds), "{:?}", run.proof);
+        let (ours, other) = if run.factors.get(Factor::Engine) == Some("ours>theirs") {
+            ("client", "server")
+        } else {
+            ("server", "client")
+        };
+        let condition = |side: &str, name: &str| run.conditions.get(&format!("{side}.{name}"));
+        assert!(condition(ours, "engine_offloads").is_some(), "{:?}", run.conditions);
+        assert!(condition(other, "engine_offloads").is_none(), "{:?}", run.conditions);
+        // Both were read in the same way.
+        for side in [ours, other] {
+            let granted = condition(side, "engine_granted").ok_or("the kernel says what it granted")?;
+            assert!(granted["udp_receive_buffer"].as_u64().is_some_and(|bytes| bytes > 0), "{granted}");
+            assert!(granted["tun_vnet_hdr"].is_boolean(), "{granted}");
+        }
+    }
+    before.restored()
+}
+
+/// A lab that is up.
+struct Up {
+    child: Child,
+    shown: Vec<String>,
+    directory: tempfile::TempDir,
+}
+
+impl Up {
+    fn start(levels: &[&str], theirs: Option<&Path>) -> Result<Self, Failed> {
+        let directory = tempfile::tempdir()?;
+        topology(directory.path(), levels, theirs)?;
+        let mut child = wglab(directory.path(), &["up", "lab.toml"]).stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("a pipe")?).lines();
+        let mut shown = Vec::new();
+        // The last line says what to try: then everything is up.
+        while !shown.last().is_some_and(|line: &String| line.starts_with("Try:")) {
+            shown.push(lines.next().ok_or("the lab did not come up")??);
+        }
+        Ok(Self { child, shown, directory })
+    }
+
+    fn command(&self, node: &str, command: &[&str]) -> Command {
+        let pid = self.child.id().to_string();
+        let mut exec = wglab(self.directory.path(), &["exec", "--lab", &pid, node, "--"]);
+        exec.args(command);
+        exec
+    }
+
+    fn exec(&self, node: &str, command: &[&str]) -> Result<String, Failed> {
+        let output = self.command(node, command).output()?;
+        if !output.status.success() {
+            return Err(format!("{command:?} on {node}: {}", text(&output)).into());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The node's tunnel over an underlay: interface and inner address.
+    fn tunnel(&self, node: &str, underlay: &str) -> Result<(String, String), Failed> {
+        let of_node = self.shown.iter().skip_while(|line| line.as_str() != node).skip(1);
+        let line =
+            of_node.take_while(|line| line.starts_with(' ')).find(|line| line.ends_with(&format!(" over {underlay}")));
+        let words: Vec<&str> = line.ok_or("the tunnel is shown")?.split_whitespace().collect();
+        Ok((words[0].to_owned(), words[1].to_owned()))
+    }
+
+    /// Sends mixed flows from `a1` to `a2`'s `address`, doing something else midway.
+    fn give(
+        &self,
+        address: &str,
+        flows: usize,
+        midway: impl FnOnce() -> Result<(), Failed>,
+    ) -> Result<Verdict, Failed> {
+        let this = std::env::current_exe()?.display().to_string();
+        let flows = flows.to_string();
+        let mut taker = self.command("a2", &[&this, TAKE_COMMAND, address, &flows]).stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(taker.stdout.take().ok_or("a pipe")?).lines();
+        assert_eq!(lines.next().ok_or("the taker began")??, "ready");
+        let giver = self
+            .command("a1", &[&this, GIVE_COMMAND, address, &flows, "1500"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(500));
+        midway()?;
+        let output: Output = giver.wait_with_output()?;
+        assert!(output.status.success(), "{}", text(&output));
+        let verdict = lines.next().ok_or("the taker has a verdict")??;
+        assert!(taker.wait()?.success());
+        Ok(serde_json::from_str(&verdict)?)
+    }
+
+    fn end(mut self) -> Result<(), Failed> {
+        signal(self.child.id(), Signal::SIGINT)?;
+        assert!(self.child.wait()?.success());
+        Ok(())
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // After `end` it is waited for already, and this does nothing.
+        let _ended = self.child.kill();
+        let _waited = self.child.wait();
+    }
+}
+
+/// Mixed flows, IPv4 and IPv6 inside, with and without timestamps, ECN and PSH, fragments, datagrams without checksum, even and
+/// uneven tails. The tunnel is asked and changed by `wg` before. Alone, the engine loses its outer offload midway.
+fn whole(level: &str, theirs: Option<PathBuf>) -> Result<(), Failed> {
+    let before = Holdings::now();
+    let lab = Up::start(&[level], theirs.as_deref())?;
+    let (near, _) = lab.tunnel("a1", "private")?;
+    let (far, address) = lab.tunnel("a2", "private")?;
+    let wg = |node: &str, arguments: &[&str]| lab.exec(node, &[&["wg"], arguments].concat());
+    // boringtun tells the age of its last handshake where a time is due, so ours is asked.
+    let (own, interface) = if level.starts_with("ours") { ("a1", &near) } else { ("a2", &far) };
+    assert!(wg(own, &["show", interface])?.contains("latest handshake"));
+    // A preshared key and an IPv6 prefix for both, over `wg set`; then a new handshake has to use them.
+    let keys = ["a1", "a2"].map(|node| {
+        let interface = if node == "a1" { &near } else { &far };
+        wg(node, &["show", interface, "public-key"]).map(|key| key.trim().to_owned())
+    });
+    let [near_key, far_key] = keys;
+    let (near_key, far_key) = (near_key?, far_key?);
+    fs::write(lab.directory.path().join("psk"), "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=\n")?;
+    let psk = lab.directory.path().join("psk").display().to_string();
+    let near_address = lab.tunnel("a1", "private")?.1;
+    for (node, interface, own, peer, allowed) in [
+        ("a1", &near, "fd77::1", &far_key, format!("{address}/32,fd77::2/128")),
+        ("a2", &far, "fd77::2", &near_key, format!("{near_address}/32,fd77::1/128")),
+    ] {
+        let endpoints = wg(node, &["show", interface, "endpoints"])?;
+        let endpoint = endpoints.split_whitespace().nth(1).ok_or("an endpoint")?.to_owned();
+        wg(node, &["set", interface, "peer", peer, "remove"])?;
+        let peer =
+            ["set", interface, "peer", peer, "preshared-key", &psk, "endpoint", &endpoint, "allowed-ips", &allowed];
+        wg(node, &peer)?;
+        lab.exec(node, &["ip", "-6", "address", "add", &format!("{own}/64"), "nodad", "dev", interface])?;
+        let shown = wg(node, &["show", interface, "allowed-ips"])?;
+        assert!(shown.contains("fd77::") && shown.lines().count() == 1, "{shown}");
+        lab.exec(node, &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/tcp_ecn"])?;
+    }
+    for (target, timestamps) in [(address.as_str(), "1"), ("fd77::2", "0")] {
+        for node in ["a1", "a2"] {
+            lab.exec(node, &["sh", "-c", &format!("echo {timestamps} > /proc/sys/net/ipv4/tcp_timestamps")])?;
+        }
+        let refuse = || {
+            if theirs.is_none() && target != "fd77::2" {
+                // Datagrams of the tunnel's MTU no longer fit, so the kernel refuses to segment into them; alone they go in
+                // fragments.
+                lab.exec("a1", &["ip", "link", "set", "private", "mtu", "1300"])?;
+            }
+            Ok(())
+        };
+        let verdict = lab.give(target, 4, refuse)?;
+        assert_eq!(verdict.flows, 4, "{verdict:?}");
+        assert!(verdict.bytes > 1_000_000, "{verdict:?}");
+        assert_eq!(verdict.broken, 0, "{verdict:?}");
+        assert!(verdict.sent > 500, "{verdict:?}");
+        // Datagrams may be lost under load, as they may without a tunnel; no flow of bytes may.
+        assert!(verdict.datagrams * 10 >= verdict.sent * 9, "{verdict:?}");
+    }
+    if theirs.is_none() {
+        let this = std::env::current_exe()?.display().to_string();
+        let status = lab.exec("a1", &[&this, STATUS_COMMAND, &near])?;
+        assert!(status.contains("\"udp_gso\":false"), "nothing was refused: {status}");
+        assert!(status.contains("offload.refused"), "{status}");
+    }
+    lab.end()?;
+    before.restored()
+}
+
+/// `status INTERFACE`: what the embedded engine tells beyond the UAPI.
+pub(crate) const STATUS_COMMAND: &str = "engine-status";
+
+pub(crate) fn print_status(interface: &str) {
+    use std::io::{Read, Write};
+    let mut socket = std::os::unix::net::UnixStream::connect(format!("/var/run/wireguard/{interface}.sock")).unwrap();
+    socket.write_all(b"status=1\n\n").unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    println!("{answer}");
+}
+
+/// What a team would type to let an upgrade through: the old program, the new one, and the two together in either role.
+fn mixed_gate() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let old = format!("old={}", peer("wireguard-go").ok_or("checked")?.display());
+    let arguments = ["run", "pair", "--engine", &old, "--engine", "new=embedded"];
+    let only = ["--only", "engine=old,new,old>new,new>old", "--only", "test=tcp-stream,tcp-rr"];
+    let brief = ["--rounds", "2", "--duration", "100ms", "--out", "r", "--gate"];
+    let output = wglab(directory.path(), &arguments).args(only).args(brief).output()?;
+    let record = record(&directory.path().join("r")).map_err(|error| format!("{error:?}: {}", text(&output)))?;
+    // Two rounds of a tenth of a second decide nothing; what matters here is that everything was measured.
+    assert!([0, 1, 3].contains(&output.status.code().unwrap_or(-1)), "{}", text(&output));
+    for level in ["old", "new", "old>new", "new>old"] {
+        let mut runs = record.runs.iter().filter(|run| run.factors.get(Factor::Engine) == Some(level)).peekable();
+        assert!(runs.peek().is_some(), "{level} was not measured: {}", text(&output));
+        assert!(runs.all(|run| run.usable()), "{level}: {}", text(&output));
+    }
+    Ok(())
+}
