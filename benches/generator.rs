@@ -5,9 +5,9 @@
 //! cargo bench --bench generator -- [--peers DIRECTORY] [--rounds 6] [--seconds 2] [--only NAME]
 //! ```
 //!
-//! `DIRECTORY` holds `iperf3` (3.18 or newer: older ones have one thread), `netperf` and `netserver`; without it they are
-//! looked for in the PATH. Needs root. Each end of ours is a process of its own, as an agent is, and congestion control is
-//! cubic on every side.
+//! `DIRECTORY`, or the `bin` in it, holds `iperf3` (3.18 or newer: older ones have one thread), `netperf` and `netserver`;
+//! `benches/fetch-peers DIRECTORY iperf3 netperf` fetches them. Without it they are looked for in the PATH. Needs root. Each end
+//! of ours is a process of its own, as an agent is, and congestion control is cubic on every side.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its figures")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -224,7 +224,9 @@ struct Peers {
 
 impl Peers {
     fn program(&self, name: &str) -> Command {
-        Command::new(self.directory.as_ref().map_or_else(|| name.to_owned(), |directory| format!("{directory}/{name}")))
+        let Some(directory) = &self.directory else { return Command::new(name) };
+        let fetched = format!("{directory}/bin/{name}");
+        Command::new(if std::path::Path::new(&fetched).is_file() { fetched } else { format!("{directory}/{name}") })
     }
 
     fn iperf3(&self, far: &Far, streams: u16) -> Result<f64> {

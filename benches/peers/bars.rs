@@ -106,6 +106,11 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
+    /// A complaint where nothing was measured that this is about.
+    pub(crate) fn unmeasured(&self) -> Option<String> {
+        self.worst.is_none().then(|| format!("{}: nothing was measured that it is about", self.name))
+    }
+
     /// Whether nothing that was measured is below the floor.
     pub(crate) const fn holds(&self) -> bool {
         self.worst.is_none() || self.holds

@@ -108,6 +108,9 @@ fn bench(options: &Options) -> Result<ExitCode> {
     let cells = figures::cells(&runs);
     let bound = cipher::bound();
     let judged = bars::judge(&cells, &runs, bound);
+    if options.gate && options.only.is_empty() {
+        problems.extend(judged.iter().filter_map(bars::Judged::unmeasured));
+    }
     text += &figures::table(&cells);
     text += &bars::note(&judged, bound);
     for problem in &problems {
