@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use crate::sys;
 
 mod client;
+pub mod conf;
 mod diagnosis;
 pub mod embedded;
 mod granted;

@@ -104,11 +104,25 @@ impl TryFrom<String> for EngineSpec {
     }
 }
 
+/// Checks that `name` can be a tunnel's: a device's name, and none that a host's own interfaces have.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check_interface_name(name: &str) -> Result<(), &'static str> {
+    check_device_name(name)?;
+    let is_card =
+        name.strip_prefix("eth").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
+    if is_card || name == "lo" {
+        return Err("hosts call their own interfaces so");
+    }
+    Ok(())
+}
+
 /// Checks that the kernel would take `name` for an interface, and that it is safe inside a path and a line of text.
 ///
 /// # Errors
 /// The rule that it breaks (Linux `dev_valid_name`, and wg-quick's character set).
-pub fn check_interface_name(name: &str) -> Result<(), &'static str> {
+pub(super) fn check_device_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("it is empty");
     }
@@ -206,7 +220,21 @@ mod tests {
         for name in ["wg0", "public-ipv4", "a.b", "x=1", "wg-test+1_a"] {
             check_interface_name(name).unwrap();
         }
-        for name in ["", ".", "..", "all", "default", "wg 0", "wg/0", "lab-frankfurt-ipv6-01", "wg\n0", "wg:0", "é"] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "all",
+            "default",
+            "wg 0",
+            "wg/0",
+            "lab-frankfurt-ipv6-01",
+            "wg\n0",
+            "wg:0",
+            "é",
+            "eth0",
+            "lo",
+        ] {
             assert!(check_interface_name(name).is_err(), "{name:?}");
         }
     }
