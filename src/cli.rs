@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::lab::init;
+use crate::lab::init as lab_init;
 use crate::{agent, tunnel};
 
 mod args;
 mod compare;
 mod files;
+mod init;
 mod lab;
 mod measure;
 mod output;
@@ -74,9 +75,14 @@ pub fn main() -> ExitCode {
         // Whoever reads us has seen enough, `wglab report | head` for one.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            match error.downcast_ref::<files::Refused>() {
-                Some(files::Refused(refused)) => output.rendered_error(&refused.render(output.colors_stderr())),
-                None => output.error(&error),
+            if let Some(files::Refused(refused)) = error.downcast_ref() {
+                output.rendered_error(&refused.render(output.colors_stderr()));
+            } else if let Some(init::Refused(files)) = error.downcast_ref() {
+                for refused in files {
+                    output.rendered_error(&refused.render(output.colors_stderr()));
+                }
+            } else {
+                output.error(&error);
             }
             ExitCode::from(2)
         }
@@ -90,6 +96,7 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
         Command::Pick(args) => compare::pick(&args, output),
         Command::Report(args) => compare::report(&args, output),
         Command::Plan(args) => plan::plan(&args, output),
+        Command::Init(args) => init::init(&args, output),
         Command::Up(args) => lab::up(&args, output),
         Command::Exec(args) => lab::exec(&args),
         Command::Completions { shell } => {
@@ -112,8 +119,8 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
 fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
     let rest = || arguments.iter().skip(2).map(|argument| argument.to_string_lossy().into_owned());
     let result: Result<(), Box<dyn std::error::Error>> = match arguments.get(1)?.to_str()? {
-        init::INIT_COMMAND => init::run().map_err(Into::into),
-        init::AGENT_COMMAND if arguments.len() == 2 => agent::serve().map_err(Into::into),
+        lab_init::INIT_COMMAND => lab_init::run().map_err(Into::into),
+        lab_init::AGENT_COMMAND if arguments.len() == 2 => agent::serve().map_err(Into::into),
         "tunnel" => {
             tunnel::ServeOptions::from_args(rest()).and_then(|options| tunnel::serve(&options)).map_err(Into::into)
         }

@@ -11,6 +11,7 @@ use crate::plan::{Arrangement, Plan, TestPlan};
 use crate::record::{Class, End, EndStatus, Header, Run, Status};
 
 pub mod beacon;
+mod found;
 mod lock;
 mod jobs;
 mod metrics;
@@ -105,6 +106,8 @@ pub async fn run(
             return Err(error);
         }
     };
+    // The plan's hash is taken: tunnels that were found belong to the hosts, not to the experiment.
+    let plan = lab.with_found(order.plan);
     for note in &lab.notes {
         watch.note(note);
     }
@@ -115,7 +118,7 @@ pub async fn run(
     let mut interrupted = None;
     let mut failure = None;
     tokio::select! {
-        measured = measure(order.plan, header.seed, begun, &mut lab, &mut recorder, watch) => failure = measured.err(),
+        measured = measure(&plan, header.seed, begun, &mut lab, &mut recorder, watch) => failure = measured.err(),
         signal = &mut interrupt => interrupted = Some(signal),
     }
     if let Some(error) = failure.take() {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use diagnostic::{Problem, TopologyError};
 pub use names::{check_interface, check_name};
+pub use nodes::ssh_argv;
 pub use shipped::{SHIPPED, shipped};
 pub use words::{BadEngine, Delivery, EngineSpec, Profile, Rate, UnderlayKind, UnknownWord};
 

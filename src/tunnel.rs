@@ -139,6 +139,8 @@ pub struct Tunnel {
     label: String,
     counters_mean: CountersMean,
     version: Option<String>,
+    /// The device's own key, where something else made it.
+    public_key: Option<PublicKey>,
     /// `None` where something else runs the device.
     process: Option<Process>,
 }
@@ -184,6 +186,7 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
         label: spec.engine.to_string(),
         counters_mean: process.kind().counters_mean(),
         version: process.version().map(str::to_owned),
+        public_key: None,
         process: Some(process),
     };
     tunnel.wait_for_socket()?;
@@ -204,22 +207,56 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
     Ok(tunnel)
 }
 
+/// What an interface that something else manages says about itself.
+#[derive(Debug, Clone)]
+pub struct InterfaceReading {
+    /// Its public key, if it has a private one.
+    pub public_key: Option<PublicKey>,
+    /// Its outer port.
+    pub listen_port: Option<u16>,
+    /// Its peers; no secret of theirs.
+    pub peers: Vec<PeerSpec>,
+}
+
+/// Reads an interface of this host through its UAPI socket, and changes nothing.
+///
+/// # Errors
+/// It has none, or does not answer.
+pub fn read_interface(name: &str) -> Result<InterfaceReading, TunnelError> {
+    let device = client::get(name)?;
+    let peers = device.peers.iter().map(|peer| PeerSpec {
+        public_key: peer.public_key,
+        preshared_key: None,
+        endpoint: peer.endpoint,
+        allowed_ips: peer.allowed_ips.clone(),
+        keepalive: (peer.keepalive != 0).then(|| Duration::from_secs(u64::from(peer.keepalive))),
+    });
+    Ok(InterfaceReading { public_key: device.public_key(), listen_port: device.listen_port, peers: peers.collect() })
+}
+
 /// Takes a device that something else runs, if it answers.
 fn adopt(name: &str) -> Result<Tunnel, TunnelError> {
+    let unavailable = |reason: String, remedy: &str| TunnelError::Unavailable {
+        engine: format!("interface:{name}"),
+        reason,
+        remedy: remedy.to_owned(),
+    };
     let path = client::socket_path(name);
     if !path.exists() {
-        return Err(TunnelError::Unavailable {
-            engine: format!("interface:{name}"),
-            reason: format!("{} does not exist, and this build reads no other kind", path.display()),
-            remedy: "use a userspace implementation's interface".to_owned(),
-        });
+        return Err(unavailable(
+            format!("{} does not exist, and this version reads no other kind", path.display()),
+            "name the interface of a userspace implementation with a UAPI socket: without one the outer path of a tunnel cannot be proved",
+        ));
     }
-    client::get(name)?;
+    let Some(public_key) = client::get(name)?.public_key() else {
+        return Err(unavailable("it has no private key".to_owned(), "configure it first"));
+    };
     Ok(Tunnel {
         interface: name.to_owned(),
         label: format!("interface:{name}"),
         counters_mean: CountersMean::Unknown,
         version: None,
+        public_key: Some(public_key),
         process: None,
     })
 }
@@ -253,6 +290,12 @@ impl Tunnel {
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.interface
+    }
+
+    /// The public key of a device that something else made; `None` where the key is the one given to [`up`].
+    #[must_use]
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.public_key
     }
 
     /// Makes the peers exactly these.

@@ -51,6 +51,9 @@ pub(super) enum Command {
     Pick(PickArgs),
     /// Print what a record holds
     Report(ReportArgs),
+    /// Write a topology from hosts, from files of wg or wg-quick, or from interfaces of this host
+    #[command(after_help = INIT_HELP)]
+    Init(InitArgs),
     /// Print what would run: nodes, addresses, arrangements, order, time, bytes per underlay
     Plan(PlanArgs),
     /// Keep a lab up in the foreground, for any tool
@@ -70,6 +73,23 @@ pub(super) enum Command {
 
 const EXIT_CODES: &str = "Exit codes: 0 done, and no gate failed; 1 a gate failed; 2 could not measure, or invalid; \
 3 inconclusive under --gate; 130 interrupted (what was measured is kept, marked partial).";
+
+const INIT_HELP: &str = "The topology goes to standard output, remarks to standard error:
+  wglab init ssh:root@fra ssh:root@hel > fleet.toml && wglab run fleet.toml
+  wglab init /etc/wireguard/wg0.conf > wg0.toml
+  wglab init fra/wg0.conf hel/wg0.conf > pair.toml
+  wglab init wg0 > wg0.toml
+No key of a file or an interface is copied, and no hook is run. Exit codes: 0 the topology loads; 2 it does not, or something in it is \
+still to be filled in.";
+
+/// What to write a topology from.
+#[derive(Debug, Args)]
+pub(super) struct InitArgs {
+    /// A host (`ssh:[USER@]HOST[:PORT]`, or `NAME=COMMAND` for any command that gives a pipe to `wglab agent`; either may have
+    /// `NAME=` before it), a file of wg or wg-quick, or an interface of this host
+    #[arg(required = true, value_name = "HOST|CONF|INTERFACE")]
+    pub(super) sources: Vec<String>,
+}
 
 /// What to measure, and how much of it.
 #[derive(Debug, Clone, Args)]

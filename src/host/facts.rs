@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
-use crate::sys::netlink::{Netlink, NetlinkError};
+use crate::sys::netlink::{LinkKind, Netlink, NetlinkError};
 use crate::sys::sysctl;
 use crate::units::Bytes;
 
@@ -76,6 +76,19 @@ pub struct InterfaceFacts {
     pub running: bool,
     /// Its addresses with their prefixes.
     pub addresses: Vec<IpNet>,
+    /// What it is, by the kernel's name: `veth`, `tun`, `wireguard`; absent for a plain device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Whether a userspace WireGuard offers its UAPI socket for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uapi_socket: bool,
+}
+
+impl InterfaceFacts {
+    /// Whether it is a WireGuard device, as far as can be seen.
+    pub fn is_wireguard(&self) -> bool {
+        self.uapi_socket || self.kind.as_deref() == Some("wireguard")
+    }
 }
 
 /// TCP's congestion controls.
@@ -98,6 +111,9 @@ pub struct OpenFiles {
     /// The most that it can be raised to.
     pub hard: u64,
 }
+
+/// Where userspace implementations of WireGuard listen (wireguard.com/xplatform).
+const UAPI_SOCKETS: &str = "/var/run/wireguard";
 
 /// What the references and their readers tune.
 const TUNED: [&str; 10] = [
@@ -167,7 +183,14 @@ fn interfaces() -> Result<BTreeMap<String, InterfaceFacts>, NetlinkError> {
     let mut interfaces = BTreeMap::new();
     for link in netlink.links()? {
         let addresses = netlink.addresses(link.index, &link.name)?.into_iter().map(|address| address.net).collect();
-        interfaces.insert(link.name, InterfaceFacts { mtu: link.mtu, running: link.running, addresses });
+        let kind = match link.kind {
+            LinkKind::Veth => Some("veth".to_owned()),
+            LinkKind::Bridge => Some("bridge".to_owned()),
+            LinkKind::Other(kind) => kind,
+        };
+        let uapi_socket = Path::new(UAPI_SOCKETS).join(format!("{}.sock", link.name)).exists();
+        let facts = InterfaceFacts { mtu: link.mtu, running: link.running, addresses, kind, uapi_socket };
+        interfaces.insert(link.name, facts);
     }
     Ok(interfaces)
 }

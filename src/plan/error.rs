@@ -61,6 +61,14 @@ pub enum PlanError {
         /// The engine's name.
         engine: String,
     },
+    /// An interface on one end, and an engine of ours on the other.
+    #[error(
+        "engine level `{level}` has an interface that something else manages on one end only: nobody could tell it its new peer; name interfaces on both ends, or on none"
+    )]
+    HalfInterface {
+        /// The engine level.
+        level: String,
+    },
     /// An engine that cannot carry any of the tests.
     #[error("engine `{engine}` can carry none of the tests ({tests}); it carries {can}")]
     NoTestForEngine {

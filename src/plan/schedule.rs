@@ -146,6 +146,10 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         return Err(PlanError::NothingLeft { why });
     }
     for level in &selection.engine_levels {
+        let is_interface = |spec: &EngineSpec| matches!(spec, EngineSpec::Interface(_));
+        if schedule.specs(level).any(is_interface) && !schedule.specs(level).all(is_interface) {
+            return Err(PlanError::HalfInterface { level: level.clone() });
+        }
         if schedule.tests_of(level).is_empty() {
             return Err(no_test_for(level, &schedule));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{NodePlan, Plan, Reach, TestPlan, UnderlayPlan, Visit};
+use super::{EngineSpec, NodePlan, Plan, Reach, TestPlan, UnderlayPlan, Visit};
 use crate::cell::{Factor, printable};
 use crate::topology::UnderlayKind;
 
@@ -184,8 +184,16 @@ fn levels(plan: &Plan) -> Vec<Vec<String>> {
     engines.chain(stacks).chain(settings).collect()
 }
 
-/// One row per tunnel network; what each of its devices is called.
+/// One row per tunnel network; what each of its devices is called. Then those that are there already.
 fn tunnels(plan: &Plan) -> Vec<Vec<String>> {
+    let found = plan.engines.iter().filter_map(|engine| match &engine.spec {
+        EngineSpec::Interface(name) => {
+            Some(vec![engine.name.clone(), "as found".to_owned(), name.clone(), "as found".to_owned()])
+        }
+        EngineSpec::Raw | EngineSpec::Embedded | EngineSpec::Direct | EngineSpec::Kernel | EngineSpec::Daemon(_) => {
+            None
+        }
+    });
     plan.tunnels
         .iter()
         .map(|tunnel| {
@@ -203,6 +211,7 @@ fn tunnels(plan: &Plan) -> Vec<Vec<String>> {
                 format!("{} devices, {} link{}", tunnel.ends.len(), links / 2, if links == 2 { "" } else { "s" }),
             ]
         })
+        .chain(found)
         .collect()
 }
 

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::found;
 use super::states::Keys;
-use crate::agent::messages::{Around, JobOutcome, Status};
+use crate::agent::messages::{Around, JobOutcome, PublicKey, Status};
 use crate::plan::{Arrangement, Plan, TunnelEnd};
 use crate::record::Check;
 
@@ -54,7 +55,10 @@ pub(super) fn prove(
     let tunnel = plan.tunnel(&arrangement.engine, &arrangement.underlay);
     let ends = tunnel.and_then(|tunnel| tunnel.ends(&arrangement.pair));
     let mut checks = Vec::new();
-    for (evidence, here_and_there) in [(client, ends), (server, ends.map(|(client, server)| (server, client)))] {
+    let (at_client, at_server) = (client.node, server.node);
+    for (evidence, other, here_and_there) in
+        [(client, at_server, ends), (server, at_client, ends.map(|(client, server)| (server, client)))]
+    {
         let carried = match here_and_there {
             Some((here, there)) => {
                 checks.push(far_end(plan, keys, evidence, here, there));
@@ -65,7 +69,8 @@ pub(super) fn prove(
         };
         checks.push(underlay_carried(evidence, &arrangement.underlay, carried));
         let busy = here_and_there.map(|(here, _)| here.interface.as_str());
-        checks.extend(others_rested(evidence, busy));
+        checks.extend(others_rested(plan, evidence, busy));
+        checks.extend(found_ones_rested(plan, keys, evidence, other, busy, carried));
         checks.extend(other_underlays_rested(plan, arrangement, evidence, carried));
     }
     checks
@@ -124,8 +129,11 @@ fn underlay_carried(evidence: Evidence<'_>, underlay: &str, least: u64) -> Check
 }
 
 /// Tunnels that were not measured moved no more than handshakes and keepalives.
-fn others_rested(evidence: Evidence<'_>, busy: Option<&str>) -> Option<Check> {
-    let others = || evidence.outcome.tunnels.iter().filter(|(interface, _)| Some(interface.as_str()) != busy);
+fn others_rested(plan: &Plan, evidence: Evidence<'_>, busy: Option<&str>) -> Option<Check> {
+    let others = || {
+        let tunnels = evidence.outcome.tunnels.iter();
+        tunnels.filter(|(name, _)| Some(name.as_str()) != busy && !is_found(plan, evidence.node, name))
+    };
     let most = others().map(|(_, around)| around.after.peers.len() as u64 * REST_PER_PEER).sum::<u64>();
     let seen = others().map(|(_, around)| moved(around)).map(|(received, sent)| received.max(sent)).sum::<u64>();
     (others().next().is_some()).then(|| Check {
@@ -134,6 +142,37 @@ fn others_rested(evidence: Evidence<'_>, busy: Option<&str>) -> Option<Check> {
         seen: seen.to_string(),
         holds: seen <= most,
     })
+}
+
+/// Interfaces that something else manages carry its traffic too. What counts is what they carried between these two nodes.
+fn found_ones_rested(
+    plan: &Plan,
+    keys: &Keys,
+    evidence: Evidence<'_>,
+    other: &str,
+    busy: Option<&str>,
+    carried: u64,
+) -> Option<Check> {
+    let theirs: Vec<_> = keys.iter().filter(|((node, _), _)| node == other).map(|(_, key)| *key).collect();
+    let tunnels = evidence.outcome.tunnels.iter();
+    let seen: Vec<u64> = tunnels
+        .filter(|(name, _)| Some(name.as_str()) != busy && is_found(plan, evidence.node, name))
+        .map(|(_, around)| moved_with(around, |key| theirs.contains(key)))
+        .map(|(received, sent)| received.max(sent))
+        .collect();
+    let (seen, most) = ((!seen.is_empty()).then(|| seen.iter().sum::<u64>())?, SIDE_TRAFFIC.max(carried / 50));
+    Some(Check {
+        check: format!("bytes to and from {other} through tunnels of {} that others use too", evidence.node),
+        expected: format!("{most} at most"),
+        seen: seen.to_string(),
+        holds: seen <= most,
+    })
+}
+
+/// Whether something else manages the tunnel.
+fn is_found(plan: &Plan, node: &str, interface: &str) -> bool {
+    let ends = plan.tunnels.iter().flat_map(|tunnel| &tunnel.ends);
+    ends.filter(|end| end.node == node && end.interface == interface).any(|end| found::is_found(plan, end))
 }
 
 /// The other underlays' interfaces carried nothing that could be a part of the test.
@@ -165,8 +204,13 @@ fn other_underlays_rested(
 
 /// Bytes received and sent by a tunnel's peers between two readings.
 fn moved(around: &Around<Status>) -> (u64, u64) {
+    moved_with(around, |_| true)
+}
+
+/// The same, by those peers that `counts` says.
+fn moved_with(around: &Around<Status>, counts: impl Fn(&PublicKey) -> bool) -> (u64, u64) {
     let before: BTreeMap<_, _> = around.before.peers.iter().map(|peer| (peer.public_key, peer)).collect();
-    around.after.peers.iter().fold((0, 0), |(received, sent), peer| {
+    around.after.peers.iter().filter(|peer| counts(&peer.public_key)).fold((0, 0), |(received, sent), peer| {
         let (rx, tx) = before.get(&peer.public_key).map_or((0, 0), |peer| (peer.rx_bytes, peer.tx_bytes));
         (received + peer.rx_bytes.saturating_sub(rx), sent + peer.tx_bytes.saturating_sub(tx))
     })

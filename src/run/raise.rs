@@ -9,6 +9,7 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::Watch;
+use super::found::{self, Found};
 use super::states::{self, Keys, PROVIDER, Stacks};
 use crate::agent::messages::{
     Applied, Ask, Calibration, Facts, Granted, JobOutcome, NodeState, Part, Status, Tell, why_no_handshake,
@@ -49,6 +50,8 @@ pub struct Lab {
     refused: BTreeMap<String, String>,
     /// Why cells cannot be measured, by (engine level, underlay).
     unavailable: BTreeMap<(String, String), String>,
+    /// Tunnels that something else manages.
+    found: Found,
 }
 
 impl Lab {
@@ -93,6 +96,7 @@ impl Lab {
             granted: BTreeMap::new(),
             refused: BTreeMap::new(),
             unavailable: BTreeMap::new(),
+            found: Found::default(),
         };
         let mut opening = Vec::new();
         if !made.is_empty() {
@@ -155,13 +159,23 @@ impl Lab {
         watch.stage("calibrating the generator");
         self.calibrate().await?;
 
-        if !plan.tunnels.is_empty() {
+        if plan.has_tunnels() {
             watch.stage("building tunnels");
             self.tunnels(plan).await?;
+            let statuses = self.statuses().await?;
+            self.found = found::found(plan, &self.facts, &self.keys, &statuses);
             watch.stage("shaking hands");
-            self.shake_hands(plan).await?;
+            let plan = self.with_found(plan);
+            self.shake_hands(&plan).await?;
         }
         Ok(())
+    }
+
+    /// The plan, and in it the tunnels that it did not make.
+    pub(super) fn with_found(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        plan.tunnels.extend(self.found.tunnels.iter().cloned());
+        plan
     }
 
     /// One host after the other, since made-here nodes share this one: then the first speaks for all of them.
@@ -194,6 +208,7 @@ impl Lab {
                 } else {
                     Vec::new()
                 };
+                tunnels.extend(found::states(plan, &node.name, self.facts.get(&node.name)));
                 if with_peers {
                     tunnels
                         .retain(|tunnel| self.keys.contains_key(&(node.name.clone(), tunnel.spec.interface.clone())));
@@ -226,6 +241,9 @@ impl Lab {
     }
 
     fn tunnel_refused(&mut self, plan: &Plan, node: &str, interface: &str, why: &str) {
+        for (engine, underlay) in found::refused(plan, node, interface) {
+            self.unavailable.entry((engine, underlay)).or_insert_with(|| format!("{interface} on node {node}: {why}"));
+        }
         let is_it = |end: &TunnelEnd| end.node == node && end.interface == interface;
         for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(is_it)) {
             let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
@@ -356,7 +374,9 @@ impl Lab {
             return Ok(Err(format!("node {node}: {why}")));
         }
         let cell = (arrangement.engine.clone(), arrangement.underlay.clone());
-        Ok(self.unavailable.get(&cell).map_or(Ok(()), |why| Err(why.clone())))
+        let pair = (cell.0.clone(), cell.1.clone(), arrangement.pair.clone());
+        let why = self.unavailable.get(&cell).or_else(|| self.found.missing.get(&pair));
+        Ok(why.map_or(Ok(()), |why| Err(why.clone())))
     }
 
     /// Keeps what became of a node's queues and settings: until something is asked anew, what was refused stays refused.
@@ -416,7 +436,14 @@ impl Lab {
     /// Why cells cannot be measured, one line each.
     pub fn unavailable(&self) -> Vec<String> {
         let lines = self.unavailable.iter();
-        lines.map(|((engine, underlay), why)| format!("{engine} over {underlay} is not there: {why}")).collect()
+        let cells = lines.map(|((engine, underlay), why)| format!("{engine} over {underlay} is not there: {why}"));
+        let pairs =
+            self.found.missing.iter().filter(|((engine, underlay, _), _)| {
+                !self.unavailable.contains_key(&(engine.clone(), underlay.clone()))
+            });
+        let pairs = pairs
+            .map(|((engine, underlay, pair), why)| format!("{engine} over {underlay} is not there for {pair}: {why}"));
+        cells.chain(pairs).collect()
     }
 
     /// Resolves when an agent ends, which nobody asked it to.

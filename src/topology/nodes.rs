@@ -164,7 +164,10 @@ fn reach_argv(value: &Spanned<DeValue<'_>>, table: &Table<'_>, problems: &mut Pr
 }
 
 /// The OpenSSH command for `ssh:[USER@]HOST[:PORT]`. `BatchMode`: nobody is there to type a password.
-fn ssh_argv(text: &str) -> Result<Vec<String>, String> {
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn ssh_argv(text: &str) -> Result<Vec<String>, String> {
     let target = text.strip_prefix("ssh:").ok_or_else(|| format!("`{}` begins with no known way", printable(text)))?;
     let (user, host) = target.split_once('@').map_or((None, target), |(user, host)| (Some(user), host));
     let (host, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {

@@ -249,6 +249,8 @@ impl SetDevice {
 pub struct GetDevice {
     /// Its private key.
     pub private_key: Option<PrivateKey>,
+    /// Its public key, where an implementation tells that instead (boringtun).
+    pub own_public_key: Option<PublicKey>,
     /// Its outer port.
     pub listen_port: Option<u16>,
     /// Its `SO_MARK`.
@@ -317,6 +319,12 @@ impl LastHandshake {
 }
 
 impl GetDevice {
+    /// The device's public key, if it has one.
+    #[must_use]
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.private_key.as_ref().map(PrivateKey::public).or(self.own_public_key)
+    }
+
     /// The answer as text, with its errno line and the empty line that ends it.
     #[must_use]
     pub fn encode(&self) -> Zeroizing<String> {
@@ -393,6 +401,7 @@ impl GetDevice {
             let Some(peer) = device.peers.last_mut() else {
                 match key {
                     "private_key" => device.private_key = optional_private_key(value).ok_or_else(wrong)?,
+                    "own_public_key" => device.own_public_key = public_key(value),
                     "listen_port" => device.listen_port = Some(number_in(value).ok_or_else(wrong)?),
                     "fwmark" => {
                         let mark: u32 = number_in(value).ok_or_else(wrong)?;

@@ -20,6 +20,7 @@ use wglab::reach::local::raise;
 mod agent;
 mod bytes;
 mod interop;
+mod found;
 mod lab;
 mod left_over;
 mod network;
@@ -68,7 +69,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let tests: Vec<Test> =
-        [lab::TESTS, network::TESTS, product::TESTS, settings::TESTS, interop::TESTS, traffic::TESTS].concat();
+        [lab::TESTS, network::TESTS, product::TESTS, settings::TESTS, interop::TESTS, found::TESTS, traffic::TESTS]
+            .concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);

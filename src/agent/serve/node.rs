@@ -10,7 +10,7 @@ use crate::host::interfaces::{InterfaceError, Interfaces};
 use crate::host::queues::{self, ReceiveCpus};
 use crate::host::settings::{Refused, Settings, SettingsError, SettingsReading};
 use crate::lab::provider::{Provider, ProviderError, ProviderState};
-use crate::tunnel::{self, PrivateKey, Tunnel, TunnelError};
+use crate::tunnel::{self, EngineSpec, PrivateKey, Tunnel, TunnelError};
 
 /// Why a state could not be applied at all. What is refused piece by piece is told in [`Applied::refused`].
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ impl Node {
             provider.apply(&ProviderState::default())?;
         }
         // Outer addresses first: an engine binds to one when it starts.
-        let old_tunnels = self.devices.values().map(|device| addresses(&device.state));
+        let old_tunnels = self.devices.values().filter_map(|device| addresses(&device.state));
         let mut interfaces: Vec<InterfaceState> = state.interfaces.iter().cloned().chain(old_tunnels).collect();
         self.apply_interfaces(&interfaces)?;
         self.devices.retain(|interface, _| state.tunnels.iter().any(|tunnel| tunnel.spec.interface == *interface));
@@ -79,7 +79,7 @@ impl Node {
             }
         }
         interfaces.truncate(state.interfaces.len());
-        interfaces.extend(self.devices.values().map(|device| addresses(&device.state)));
+        interfaces.extend(self.devices.values().filter_map(|device| addresses(&device.state)));
         self.apply_interfaces(&interfaces)?;
         // Settings lie over queues: they come off before queues change, and go on after.
         if self.wanted != state.settings {
@@ -148,7 +148,8 @@ impl Node {
                 self.devices.insert(interface.clone(), Device { tunnel, state: wanted.clone() });
             }
         }
-        applied.public_keys.insert(interface.clone(), key.public());
+        let own = self.devices.get(interface).and_then(|device| device.tunnel.public_key());
+        applied.public_keys.insert(interface.clone(), own.unwrap_or_else(|| key.public()));
         Ok(())
     }
 
@@ -197,16 +198,17 @@ fn in_words(refused: &Refused) -> String {
     format!("{} = {}: {}", refused.setting, refused.value, refused.reason)
 }
 
-/// The addresses and routes of a device. Its MTU is the engine's to set.
-fn addresses(state: &TunnelState) -> InterfaceState {
-    InterfaceState {
+/// The addresses and routes of a device. Its MTU is the engine's to set. What something else manages is left as it is.
+fn addresses(state: &TunnelState) -> Option<InterfaceState> {
+    let ours = !matches!(state.spec.engine, EngineSpec::Interface { .. });
+    ours.then(|| InterfaceState {
         name: state.spec.interface.clone(),
         addresses: state.addresses.clone(),
         gateway: None,
         routes: state.routes.clone(),
         mtu: None,
         receive_cpus: None,
-    }
+    })
 }
 
 /// Whether only the peers differ.

@@ -79,22 +79,25 @@ fn serve(stream: &UnixStream, device: &Device) -> io::Result<()> {
     let mut reader = BufReader::new(stream.take(REQUEST_LIMIT));
     loop {
         let Some(request) = read_request(&mut reader)? else { return Ok(()) };
-        let answer = answer(&request, device);
+        let answer = match std::str::from_utf8(&request) {
+            Ok(request) => answer(request, device),
+            Err(_) => Zeroizing::new(format!("errno={}\n\n", errno::EPROTO)),
+        };
         let mut stream = stream;
         stream.write_all(answer.as_bytes())?;
     }
 }
 
 /// Reads up to the empty line that ends a request; `None` when the client is done.
-fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<Zeroizing<String>>> {
-    let mut request = Zeroizing::new(String::with_capacity(4096));
+fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    let mut request = Zeroizing::new(Vec::with_capacity(4096));
     loop {
         let begin = request.len();
-        if reader.read_line(&mut request)? == 0 {
+        if reader.read_until(b'\n', &mut request)? == 0 {
             // wg ends each request with an empty line; whoever hangs up before has changed its mind.
             return Ok(None);
         }
-        if &request[begin..] == "\n" {
+        if &request[begin..] == b"\n" {
             if begin == 0 {
                 continue;
             }
@@ -123,3 +126,6 @@ fn answer(request: &str, device: &Device) -> Zeroizing<String> {
     };
     Zeroizing::new(format!("errno={}\n\n", result.err().unwrap_or(0)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,6 +95,7 @@ fn last_handshake_is_never_an_age_or_a_time() {
 fn an_answer_survives_its_own_text() {
     let device = GetDevice {
         private_key: Some(PrivateKey::from_bytes([9; 32]).unwrap()),
+        own_public_key: None,
         listen_port: Some(51820),
         fwmark: None,
         peers: vec![GetPeer {

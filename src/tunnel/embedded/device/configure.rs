@@ -280,6 +280,12 @@ impl Device {
             })
             .collect();
         let port = self.socket(0).and_then(|socket| socket.port().ok()).unwrap_or(config.listen_port);
-        GetDevice { private_key: config.private_key.clone(), listen_port: Some(port), fwmark: config.fwmark, peers }
+        GetDevice {
+            private_key: config.private_key.clone(),
+            own_public_key: None,
+            listen_port: Some(port),
+            fwmark: config.fwmark,
+            peers,
+        }
     }
 }

@@ -1,0 +1,186 @@
+//! A draft as the text of a topology. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::draft::{Draft, Node, Reach, Underlay};
+use crate::cell::printable;
+
+/// The text, and what is missing in it: nothing, where the file loads.
+pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
+    let mut missing = Vec::new();
+    let underlays = underlays(draft);
+    let whole: Vec<bool> = draft
+        .nodes
+        .iter()
+        .map(|node| node.reach.is_some() && node.addresses.keys().any(|underlay| underlays.contains_key(underlay)))
+        .collect();
+    let pairs = pairs(draft, &whole, &underlays);
+    let paired = |index: usize| match &pairs {
+        None => whole[index],
+        Some(pairs) => pairs.iter().any(|(client, server)| *client == index || *server == index),
+    };
+    let mut text = String::new();
+    let from = draft.sources.iter().map(|source| printable(source)).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(text, "# What do the tunnels between these hosts cost beside their underlays?");
+    let _ =
+        writeln!(text, "#\n# Written by `wglab init` from {from}. No key is in it: tunnels of a run get fresh ones.");
+    match &pairs {
+        None => text.push_str("pairs   = \"mesh\"\n"),
+        Some(pairs) => {
+            let names: Vec<String> = pairs
+                .iter()
+                .map(|(client, server)| quoted(&format!("{}>{}", draft.nodes[*client].name, draft.nodes[*server].name)))
+                .collect();
+            let _ = writeln!(text, "pairs   = [{}]", names.join(", "));
+        }
+    }
+    let tunnel = tunnel(draft, &paired);
+    let interface = tunnel.as_ref().filter(|(_, readable)| *readable).map(|(name, _)| name.as_str());
+    let engines = ["raw", "embedded"].into_iter().chain(interface).map(quoted).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(text, "compare = \"engine\"\nengines = [{engines}]");
+
+    for (index, node) in draft.nodes.iter().enumerate() {
+        let is_whole = paired(index);
+        if !is_whole {
+            missing.push(reason(node, whole[index]));
+        }
+        write_node(&mut text, node, is_whole, &underlays);
+    }
+    text.push_str("\n[underlay]\n");
+    for (underlay, mtu) in &underlays {
+        let mtu = mtu.map_or_else(String::new, |mtu| format!(", mtu = {mtu}"));
+        let _ = writeln!(
+            text,
+            "{} = {{ family = \"{}\"{mtu} }}   # budget = \"50GB\" limits what a run may send",
+            underlay.name(),
+            underlay.family()
+        );
+    }
+    if underlays.is_empty() {
+        text.push_str("# No network is known that two of the nodes share.\n");
+        missing.push("no network is known that two of the nodes share".to_owned());
+    }
+    write_tunnel(&mut text, tunnel.as_ref());
+    text.push_str("\n[[test]]\nkind = \"tcp-stream\"\nstreams = [1, 4]\n\n[[test]]\nkind = \"tcp-rr\"\n");
+    (text, missing)
+}
+
+/// The underlays that two nodes have, and the least MTU of their links, where one is known.
+fn underlays(draft: &Draft) -> BTreeMap<Underlay, Option<u32>> {
+    let mut found: BTreeMap<Underlay, (usize, Option<u32>)> = BTreeMap::new();
+    for node in draft.nodes.iter().filter(|node| node.reach.is_some()) {
+        for (underlay, address) in &node.addresses {
+            let (nodes, least) = found.entry(*underlay).or_default();
+            *nodes += 1;
+            *least = match (*least, address.mtu) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+    }
+    let limit = |mtu: u32| (576..=65_535).contains(&mtu).then_some(mtu);
+    found.into_iter().filter(|(_, (nodes, _))| *nodes > 1).map(|(name, (_, mtu))| (name, mtu.and_then(limit))).collect()
+}
+
+/// The pairs that can be measured; `None`: every two nodes.
+fn pairs(draft: &Draft, whole: &[bool], underlays: &BTreeMap<Underlay, Option<u32>>) -> Option<Vec<(usize, usize)>> {
+    if draft.mesh || draft.pairs.is_empty() {
+        return None;
+    }
+    let joined = |one: usize, other: usize| {
+        let addresses = &draft.nodes[other].addresses;
+        draft.nodes[one].addresses.keys().any(|name| addresses.contains_key(name) && underlays.contains_key(name))
+    };
+    let pairs = draft.pairs.iter().copied();
+    Some(pairs.filter(|(client, server)| whole[*client] && whole[*server] && joined(*client, *server)).collect())
+}
+
+fn reason(node: &Node, is_whole: bool) -> String {
+    let what = if is_whole {
+        "shares no known network with a node that it is paired with"
+    } else if node.reach.is_none() {
+        "cannot be reached, as far as is known"
+    } else if node.addresses.is_empty() {
+        "has no known address"
+    } else {
+        "has no address on a network that another node is on"
+    };
+    format!("node {} {what}", node.name)
+}
+
+/// A node; one that is not whole is commented out, so that the rest can be used.
+fn write_node(text: &mut String, node: &Node, is_whole: bool, underlays: &BTreeMap<Underlay, Option<u32>>) {
+    let mark = if is_whole { "" } else { "# " };
+    text.push('\n');
+    if !is_whole {
+        text.push_str("# To be filled in; then remove the `# ` of the lines below.\n");
+    }
+    for remark in &node.remarks {
+        let _ = writeln!(text, "# {}", printable(remark));
+    }
+    let _ = writeln!(text, "{mark}[node.{}]", toml_key(&node.name));
+    match &node.reach {
+        Some(Reach::Text(reach)) => drop(writeln!(text, "{mark}reach = {}", quoted(reach))),
+        Some(Reach::Assumed(reach)) => {
+            drop(writeln!(text, "{mark}reach = {}   # assumed: correct it where it is wrong", quoted(reach)))
+        }
+        Some(Reach::Command(words)) => {
+            let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+            let _ = writeln!(text, "{mark}reach = [{}]", words.join(", "));
+        }
+        None => drop(writeln!(text, "{mark}reach = \"ssh:root@{}\"   # not known", node.name)),
+    }
+    let known = node.addresses.iter().filter(|(underlay, _)| !is_whole || underlays.contains_key(underlay));
+    let mut known: Vec<String> =
+        known.map(|(underlay, address)| format!("{} = \"{}\"", underlay.name(), address.ip)).collect();
+    if known.is_empty() {
+        known.push("public-ipv4 = \"\"".to_owned());
+    }
+    let _ = writeln!(text, "{mark}address = {{ {} }}", known.join(", "));
+    let left_out = node.addresses.iter().filter(|(underlay, _)| is_whole && !underlays.contains_key(underlay));
+    for (underlay, address) in left_out {
+        let _ = writeln!(text, "# {} on {} is left out: no other node is there", address.ip, underlay.name());
+    }
+}
+
+/// The WireGuard interface that all measured nodes have, and whether all of them can be read.
+fn tunnel(draft: &Draft, paired: &impl Fn(usize) -> bool) -> Option<(String, bool)> {
+    let nodes: Vec<&Node> =
+        draft.nodes.iter().enumerate().filter(|(index, _)| paired(*index)).map(|(_, node)| node).collect();
+    let first = nodes.first()?;
+    let everywhere = first.tunnels.keys().filter(|name| nodes.iter().all(|node| node.tunnels.contains_key(*name)));
+    let all: Vec<(String, bool)> = everywhere
+        .map(|name| (name.clone(), nodes.iter().all(|node| node.tunnels.get(name).copied().unwrap_or(false))))
+        .collect();
+    all.iter().find(|(_, readable)| *readable).or_else(|| all.first()).cloned()
+}
+
+fn write_tunnel(text: &mut String, tunnel: Option<&(String, bool)>) {
+    match tunnel {
+        Some((name, true)) => {
+            let _ = writeln!(text, "\n# What runs there already, measured as it is.\n[engine.{}]", toml_key(name));
+            let _ = writeln!(text, "interface = {}", quoted(name));
+        }
+        Some((name, false)) => {
+            let _ = writeln!(
+                text,
+                "\n# The hosts' own {name} is measured too where it has a UAPI socket on each of them: add {} to `engines`.",
+                quoted(name)
+            );
+            let _ = writeln!(text, "# [engine.{}]\n# interface = {}", toml_key(name), quoted(name));
+        }
+        None => {}
+    }
+}
+
+/// Text as TOML writes it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A key as TOML writes it.
+fn toml_key(name: &str) -> String {
+    let bare = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if bare { name.to_owned() } else { quoted(name) }
+}

@@ -1,0 +1,145 @@
+//! Tunnels that something else manages, and topologies written from what there is.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+
+use libtest_mimic::Failed;
+use nix::sys::signal::Signal;
+use wglab::record::{Record, Run, Status};
+
+use crate::left_over::Holdings;
+use crate::product::{WGLAB, record, signal, text, wglab};
+
+pub(crate) const TESTS: &[super::Test] = &[
+    ("interfaces_of_others_are_measured_and_left_as_they_were", measured),
+    ("interfaces_that_do_not_join_say_why", not_joined),
+];
+
+/// A lab of two nodes whose tunnels are somebody else's to the run that is tested.
+pub(crate) struct Hosts {
+    up: Child,
+}
+
+impl Hosts {
+    pub(crate) fn up(directory: &Path, engine: &str) -> Result<Self, Failed> {
+        let mut up = wglab(directory, &["up", "pair", "--engine", engine]).stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(up.stdout.take().ok_or("a pipe")?).lines();
+        while !lines.next().ok_or("the lab did not come up")??.starts_with("Try:") {}
+        Ok(Self { up })
+    }
+
+    /// The command that gives a byte pipe to an agent on `node`.
+    pub(crate) fn reach(&self, node: &str) -> Vec<String> {
+        let words = [WGLAB, "exec", "--lab", &self.up.id().to_string(), node, "--", WGLAB, "agent"];
+        words.map(str::to_owned).to_vec()
+    }
+
+    pub(crate) fn exec(&self, directory: &Path, node: &str, command: &[&str]) -> Result<Output, Failed> {
+        Ok(wglab(directory, &["exec", "--lab", &self.up.id().to_string(), node, "--"]).args(command).output()?)
+    }
+
+    pub(crate) fn down(mut self) -> Result<(), Failed> {
+        signal(self.up.id(), Signal::SIGINT)?;
+        assert!(self.up.wait()?.success());
+        Ok(())
+    }
+
+    fn topology(&self, engines: &str) -> String {
+        let host = |node: &str, last: u8| {
+            let reach = self.reach(node);
+            format!(
+                "[node.{node}]\nreach = {reach:?}\naddress = {{ private = \"10.200.0.{last}\", public-ipv4 = \"198.18.0.{}\" }}\n",
+                last * 4 + 2
+            )
+        };
+        format!(
+            "pairs = [\"a1>a2\"]\nengines = [\"raw\", {engines}]\n{}{}[underlay]\n\
+             private = {{ family = \"ipv4\", mtu = 1450 }}\npublic-ipv4 = {{ family = \"ipv4\" }}\n\
+             [engine.theirs]\ninterface = \"wg2\"\n[engine.other]\ninterface = \"wg0\"\n[engine.none]\ninterface = \"nebula1\"\n\
+             [[test]]\nkind = \"tcp-stream\"\ncongestion_control = \"cubic\"\n[[test]]\nkind = \"tcp-rr\"\n\
+             [profile.quick]\nrounds = 1\nduration = \"200ms\"\n",
+            host("a1", 1),
+            host("a2", 2),
+        )
+    }
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> Result<(Output, Record), Failed> {
+    let output = wglab(directory, &[&["run", "hosts.toml", "--out", "r"], arguments].concat()).output()?;
+    let record = record(&directory.join("r")).map_err(|error| format!("{error:?}: {}", text(&output)))?;
+    Ok((output, record))
+}
+
+fn of<'a>(record: &'a Record, engine: &str, underlay: &str) -> Vec<&'a Run> {
+    let is = |run: &&Run| {
+        run.factors.get(wglab::cell::Factor::Engine) == Some(engine)
+            && run.factors.get(wglab::cell::Factor::Underlay) == Some(underlay)
+    };
+    record.runs.iter().filter(is).collect()
+}
+
+/// wg2 of the lab runs over its private network, wg0 over public IPv4.
+fn measured() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let hosts = Hosts::up(directory.path(), "embedded")?;
+    let state = |node: &str| -> Result<String, Failed> {
+        let links = hosts.exec(directory.path(), node, &["cat", "/proc/net/fib_trie", "/sys/class/net/wg2/mtu"])?;
+        assert!(links.status.success(), "{}", text(&links));
+        Ok(String::from_utf8_lossy(&links.stdout).into_owned())
+    };
+    let as_found = (state("a1")?, state("a2")?);
+    fs::write(directory.path().join("hosts.toml"), hosts.topology("\"theirs\", \"embedded\""))?;
+    let (output, record) = run(directory.path(), &["--only", "underlay=private"])?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let runs = of(&record, "theirs", "private");
+    assert_eq!(runs.len(), 2, "{}", text(&output));
+    for run in record.runs.iter() {
+        assert_eq!(run.status, Status::Ok, "{}: {:?}", run.factors, run.reason);
+        assert!(!run.proof.is_empty() && run.proof.iter().all(|check| check.holds), "{:?}", run.proof);
+    }
+    for run in runs {
+        let checks: Vec<&str> = run.proof.iter().map(|check| check.check.as_str()).collect();
+        assert!(checks.contains(&"outer address of a2, seen by a1"), "{checks:?}");
+        assert!(checks.contains(&"bytes received through wg2 of a2"), "{checks:?}");
+        // 1450 less 60.
+        let mtu = run.conditions.iter().find(|(name, _)| name.ends_with("interface_mtu"));
+        assert!(mtu.is_none_or(|(_, mtu)| mtu == 1390), "{:?}", run.conditions);
+    }
+    assert_eq!((state("a1")?, state("a2")?), as_found, "what others manage is left as it was");
+    hosts.down()?;
+    before.restored()
+}
+
+fn not_joined() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let hosts = Hosts::up(directory.path(), "embedded")?;
+    fs::write(directory.path().join("hosts.toml"), hosts.topology("\"theirs\", \"other\", \"none\""))?;
+    let (output, record) = run(directory.path(), &["--only", "test=tcp-rr"])?;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    for (engine, underlay, why) in [
+        ("theirs", "private", None),
+        ("theirs", "public-ipv4", Some("its address on private")),
+        ("other", "public-ipv4", None),
+        ("other", "private", Some("its address on public-ipv4")),
+        ("none", "private", Some("nebula1")),
+        ("none", "public-ipv4", Some("nebula1.sock does not exist")),
+    ] {
+        for run in of(&record, engine, underlay) {
+            let reason = run.reason.clone().unwrap_or_default();
+            match why {
+                None => assert_eq!(run.status, Status::Ok, "{engine} over {underlay}: {reason}"),
+                Some(why) => {
+                    assert_eq!(run.status, Status::Invalid, "{engine} over {underlay}: {reason}");
+                    assert!(reason.contains(why), "{engine} over {underlay}: {reason}");
+                }
+            }
+        }
+    }
+    fs::write(directory.path().join("hosts.toml"), hosts.topology("\"theirs>embedded\""))?;
+    let output = wglab(directory.path(), &["plan", "hosts.toml"]).output()?;
+    assert!(text(&output).contains("on one end only"), "{}", text(&output));
+    hosts.down()
+}
