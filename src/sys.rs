@@ -7,6 +7,7 @@ pub mod channel;
 pub mod clock;
 pub mod descriptors;
 pub mod ethtool;
+pub mod genetlink;
 pub mod inherit;
 pub mod mmsg;
 pub mod namespaces;

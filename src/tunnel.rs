@@ -20,6 +20,7 @@ pub mod conf;
 mod diagnosis;
 pub mod embedded;
 mod granted;
+mod kernel;
 mod keys;
 mod process;
 mod spec;
@@ -35,7 +36,7 @@ pub use status::{
 };
 
 use process::Process;
-use uapi::{SetDevice, SetPeer, UapiError};
+use uapi::{GetDevice, SetDevice, SetPeer, UapiError};
 
 /// How long an engine may take until its socket answers.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,6 +118,14 @@ pub enum TunnelError {
         /// The reason.
         source: UapiError,
     },
+    /// The kernel's WireGuard could not be read.
+    #[error("cannot read {interface} from the kernel's WireGuard: {source}{hint}", hint = kernel::hint(.source))]
+    Kernel {
+        /// The device.
+        interface: String,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// A kernel interface failed.
     #[error("cannot {action}: {source}{hint}", hint = if hint.is_empty() { String::new() } else { format!("; {hint}") })]
     System {
@@ -141,6 +150,8 @@ pub struct Tunnel {
     version: Option<String>,
     /// The device's own key, where something else made it.
     public_key: Option<PublicKey>,
+    /// Where its state is read, if it is not at its UAPI socket.
+    in_kernel: bool,
     /// `None` where something else runs the device.
     process: Option<Process>,
 }
@@ -187,6 +198,7 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
         counters_mean: process.kind().counters_mean(),
         version: process.version().map(str::to_owned),
         public_key: None,
+        in_kernel: false,
         process: Some(process),
     };
     tunnel.wait_for_socket()?;
@@ -218,12 +230,25 @@ pub struct InterfaceReading {
     pub peers: Vec<PeerSpec>,
 }
 
-/// Reads an interface of this host through its UAPI socket, and changes nothing.
+/// A device's state: from its UAPI socket where there is one, else from the kernel.
+fn read_device(name: &str) -> Result<GetDevice, TunnelError> {
+    let path = client::socket_path(name);
+    if path.exists() {
+        return client::get(name);
+    }
+    kernel::get(name).map_err(|error| TunnelError::Unavailable {
+        engine: format!("interface:{name}"),
+        reason: format!("{} does not exist, and the kernel does not tell of it either ({error})", path.display()),
+        remedy: "name a WireGuard device: of others the outer path cannot be proved".to_owned(),
+    })
+}
+
+/// Reads an interface of this host, from its UAPI socket or the kernel, and changes nothing.
 ///
 /// # Errors
-/// It has none, or does not answer.
+/// It is no WireGuard device, or does not answer.
 pub fn read_interface(name: &str) -> Result<InterfaceReading, TunnelError> {
-    let device = client::get(name)?;
+    let device = read_device(name)?;
     let peers = device.peers.iter().map(|peer| PeerSpec {
         public_key: peer.public_key,
         preshared_key: None,
@@ -241,22 +266,17 @@ fn adopt(name: &str) -> Result<Tunnel, TunnelError> {
         reason,
         remedy: remedy.to_owned(),
     };
-    let path = client::socket_path(name);
-    if !path.exists() {
-        return Err(unavailable(
-            format!("{} does not exist, and this version reads no other kind", path.display()),
-            "name the interface of a userspace implementation with a UAPI socket: without one the outer path of a tunnel cannot be proved",
-        ));
-    }
-    let Some(public_key) = client::get(name)?.public_key() else {
+    let in_kernel = !client::socket_path(name).exists();
+    let Some(public_key) = read_device(name)?.public_key() else {
         return Err(unavailable("it has no private key".to_owned(), "configure it first"));
     };
     Ok(Tunnel {
         interface: name.to_owned(),
         label: format!("interface:{name}"),
-        counters_mean: CountersMean::Unknown,
+        counters_mean: if in_kernel { CountersMean::UdpPayload } else { CountersMean::Unknown },
         version: None,
         public_key: Some(public_key),
+        in_kernel,
         process: None,
     })
 }
@@ -323,7 +343,9 @@ impl Tunnel {
     /// The engine died (with its last lines) or does not answer.
     pub fn status(&mut self) -> Result<Status, TunnelError> {
         self.check_alive()?;
-        let device = self.or_its_death(|tunnel| client::get(&tunnel.interface))?;
+        let device = self.or_its_death(|tunnel| {
+            if tunnel.in_kernel { kernel::get(&tunnel.interface) } else { client::get(&tunnel.interface) }
+        })?;
         let extra = match &self.process {
             Some(process) if process.kind() == process::Kind::Embedded => {
                 Some(self.or_its_death(|tunnel| client::status(&tunnel.interface))?)

@@ -256,12 +256,8 @@ fn of_interface(name: &str, facts: Option<&Facts>) -> anyhow::Result<Source> {
         };
         bail!("there is no interface {name} on this host, and no file of that name; {help}");
     };
-    if !interface.uapi_socket {
-        let what = match interface.kind.as_deref() {
-            Some("wireguard") => "the kernel's own WireGuard, which this version cannot read",
-            _ => "no WireGuard device with a UAPI socket, so its peers cannot be read",
-        };
-        bail!("interface {name} is {what}; name its file instead (`wg showconf {name}` writes one)");
+    if !interface.is_wireguard() {
+        bail!("interface {name} is no WireGuard device, as far as can be seen; name a file or a host instead");
     }
     let status = tunnel::read_interface(name).with_context(|| format!("interface {name}"))?;
     let peers = status.peers.into_iter().map(|peer| Peer {

@@ -85,7 +85,7 @@ pub struct InterfaceFacts {
 }
 
 impl InterfaceFacts {
-    /// Whether it is a WireGuard device, as far as can be seen.
+    /// Whether it is a WireGuard device, as far as can be seen. Such a device can be read.
     pub fn is_wireguard(&self) -> bool {
         self.uapi_socket || self.kind.as_deref() == Some("wireguard")
     }

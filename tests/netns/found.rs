@@ -15,6 +15,7 @@ use crate::product::{WGLAB, record, signal, text, wglab};
 pub(crate) const TESTS: &[super::Test] = &[
     ("interfaces_of_others_are_measured_and_left_as_they_were", measured),
     ("interfaces_that_do_not_join_say_why", not_joined),
+    ("a_topology_written_from_hosts_or_interfaces_runs", written),
 ];
 
 /// A lab of two nodes whose tunnels are somebody else's to the run that is tested.
@@ -141,5 +142,43 @@ fn not_joined() -> Result<(), Failed> {
     fs::write(directory.path().join("hosts.toml"), hosts.topology("\"theirs>embedded\""))?;
     let output = wglab(directory.path(), &["plan", "hosts.toml"]).output()?;
     assert!(text(&output).contains("on one end only"), "{}", text(&output));
+    hosts.down()
+}
+
+fn written() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let hosts = Hosts::up(directory.path(), "embedded")?;
+    let words = |node: &str| format!("{node}={}", hosts.reach(node).join(" "));
+    let output = wglab(directory.path(), &["init", &words("a1"), &words("a2")]).output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let file = String::from_utf8(output.stdout)?;
+    for line in [
+        "pairs   = \"mesh\"",
+        "engines = [\"raw\", \"embedded\", \"wg0\"]",
+        "private = { family = \"ipv4\", mtu = 1450 }",
+    ] {
+        assert!(file.contains(line), "{line}\n{file}");
+    }
+    fs::write(directory.path().join("hosts.toml"), &file)?;
+    let arguments = ["--only", "underlay=public-ipv4", "--only", "test=tcp-rr", "--rounds", "1", "--duration", "100ms"];
+    let (output, record) = run(directory.path(), &arguments)?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(record.runs.len(), 3, "{}", text(&output));
+
+    // From a node's own interface: its peer is where that calls it.
+    let output = hosts.exec(directory.path(), "a1", &[WGLAB, "init", "wg2"])?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let file = String::from_utf8(output.stdout)?;
+    assert!(
+        file.contains("address = { private = \"10.200.0.2\" }") && file.contains("reach = [\"wglab\", \"agent\"]"),
+        "{file}"
+    );
+    fs::write(directory.path().join("one.toml"), &file)?;
+    assert!(wglab(directory.path(), &["plan", "one.toml"]).output()?.status.success());
+
+    // A host that does not answer is told, and its place is left open.
+    let output = wglab(directory.path(), &["init", &words("a1"), "a9=false now"]).output()?;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("# [node.a9]") && text(&output).contains("node a9"), "{}", text(&output));
     hosts.down()
 }

@@ -41,7 +41,8 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         "an_outer_flow_over_another_underlay_is_refused" => (&["ip"], true),
         "an_outer_flow_through_a_relay_is_refused"
         | "interfaces_of_others_are_measured_and_left_as_they_were"
-        | "interfaces_that_do_not_join_say_why" => (&[], true),
+        | "interfaces_that_do_not_join_say_why"
+        | "a_topology_written_from_hosts_or_interfaces_runs" => (&[], true),
         "settings_of_reached_hosts_are_restored" => (&["sh", "ip", "unshare"], false),
         "other_tools_work_in_a_lab_that_is_up" => (&["ping", "iperf3", "wg"], false),
         _ if interop::TESTS.iter().any(|(test, _)| *test == name) => (interop::tools(name), true),

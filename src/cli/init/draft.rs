@@ -29,7 +29,7 @@ pub(super) struct Node {
     pub(super) addresses: BTreeMap<Underlay, Address>,
     /// What a reader should know, one comment each.
     pub(super) remarks: Vec<String>,
-    /// WireGuard interfaces, and whether each can be read through a UAPI socket.
+    /// WireGuard interfaces, and whether each is known to be up.
     pub(super) tunnels: BTreeMap<String, bool>,
     /// The public keys by which others name it.
     pub(super) keys: Vec<PublicKey>,
@@ -109,7 +109,7 @@ impl Node {
     pub(super) fn take(&mut self, facts: &Facts) {
         for (name, interface) in facts.interfaces.iter().flatten() {
             if interface.is_wireguard() {
-                self.tunnels.insert(name.clone(), interface.uapi_socket);
+                self.tunnels.insert(name.clone(), true);
                 continue;
             }
             let is_tunnel = interface.kind.as_deref() == Some("tun");

@@ -71,7 +71,32 @@ fn files_of_two_hosts_make_a_pair() {
     assert_eq!(conf::add(&mut draft, &[fra, hel], &resolver), Vec::<String>::new());
     let (text, topology) = loads(&draft);
     assert_eq!(topology.pairs.iter().map(ToString::to_string).collect::<Vec<_>>(), ["fra>hel"]);
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r#"
+    # What do the tunnels between these hosts cost beside their underlays?
+    #
+    # Written by `wglab init` from fra.conf, hel.conf. No key is in it: tunnels of a run get fresh ones.
+    pairs   = ["fra>hel"]
+    compare = "engine"
+    engines = ["raw", "embedded"]
+
+    [node.fra]
+    reach = "ssh:root@203.0.113.1"   # assumed: correct it where it is wrong
+    address = { public-ipv4 = "203.0.113.1" }
+
+    [node.hel]
+    reach = "ssh:root@203.0.113.2"   # assumed: correct it where it is wrong
+    address = { public-ipv4 = "203.0.113.2" }
+
+    [underlay]
+    public-ipv4 = { family = "ipv4" }   # budget = "50GB" limits what a run may send
+
+    [[test]]
+    kind = "tcp-stream"
+    streams = [1, 4]
+
+    [[test]]
+    kind = "tcp-rr"
+    "#);
 }
 
 #[test]

@@ -9,31 +9,20 @@ use crate::cell::printable;
 /// The text, and what is missing in it: nothing, where the file loads.
 pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
     let mut missing = Vec::new();
-    let underlays = underlays(draft);
-    let whole: Vec<bool> = draft
-        .nodes
-        .iter()
-        .map(|node| node.reach.is_some() && node.addresses.keys().any(|underlay| underlays.contains_key(underlay)))
-        .collect();
-    let pairs = pairs(draft, &whole, &underlays);
-    let paired = |index: usize| match &pairs {
-        None => whole[index],
-        Some(pairs) => pairs.iter().any(|(client, server)| *client == index || *server == index),
-    };
+    let pairs = pairs(draft);
+    let underlays = underlays(draft, &pairs);
+    let paired = |index: usize| pairs.iter().any(|(client, server)| *client == index || *server == index);
     let mut text = String::new();
     let from = draft.sources.iter().map(|source| printable(source)).collect::<Vec<_>>().join(", ");
     let _ = writeln!(text, "# What do the tunnels between these hosts cost beside their underlays?");
     let _ =
         writeln!(text, "#\n# Written by `wglab init` from {from}. No key is in it: tunnels of a run get fresh ones.");
-    match &pairs {
-        None => text.push_str("pairs   = \"mesh\"\n"),
-        Some(pairs) => {
-            let names: Vec<String> = pairs
-                .iter()
-                .map(|(client, server)| quoted(&format!("{}>{}", draft.nodes[*client].name, draft.nodes[*server].name)))
-                .collect();
-            let _ = writeln!(text, "pairs   = [{}]", names.join(", "));
-        }
+    if is_mesh(draft) {
+        text.push_str("pairs   = \"mesh\"\n");
+    } else {
+        let name = |index: usize| draft.nodes[index].name.as_str();
+        let names = pairs.iter().map(|(client, server)| quoted(&format!("{}>{}", name(*client), name(*server))));
+        let _ = writeln!(text, "pairs   = [{}]", names.collect::<Vec<_>>().join(", "));
     }
     let tunnel = tunnel(draft, &paired);
     let interface = tunnel.as_ref().filter(|(_, readable)| *readable).map(|(name, _)| name.as_str());
@@ -43,7 +32,7 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
     for (index, node) in draft.nodes.iter().enumerate() {
         let is_whole = paired(index);
         if !is_whole {
-            missing.push(reason(node, whole[index]));
+            missing.push(reason(node));
         }
         write_node(&mut text, node, is_whole, &underlays);
     }
@@ -66,45 +55,48 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
     (text, missing)
 }
 
-/// The underlays that two nodes have, and the least MTU of their links, where one is known.
-fn underlays(draft: &Draft) -> BTreeMap<Underlay, Option<u32>> {
-    let mut found: BTreeMap<Underlay, (usize, Option<u32>)> = BTreeMap::new();
-    for node in draft.nodes.iter().filter(|node| node.reach.is_some()) {
-        for (underlay, address) in &node.addresses {
-            let (nodes, least) = found.entry(*underlay).or_default();
-            *nodes += 1;
-            *least = match (*least, address.mtu) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
+fn is_mesh(draft: &Draft) -> bool {
+    draft.mesh || draft.pairs.is_empty()
+}
+
+/// The networks that both nodes are on.
+fn shared(draft: &Draft, one: usize, other: usize) -> impl Iterator<Item = Underlay> {
+    let theirs = &draft.nodes[other].addresses;
+    draft.nodes[one].addresses.keys().copied().filter(|underlay| theirs.contains_key(underlay))
+}
+
+/// The pairs that can be measured.
+fn pairs(draft: &Draft) -> Vec<(usize, usize)> {
+    let every = || (0..draft.nodes.len()).flat_map(|one| (one + 1..draft.nodes.len()).map(move |other| (one, other)));
+    let wanted: Vec<(usize, usize)> =
+        if is_mesh(draft) { every().collect() } else { draft.pairs.iter().copied().collect() };
+    let reached = |index: usize| draft.nodes[index].reach.is_some();
+    let fits =
+        |&(one, other): &(usize, usize)| reached(one) && reached(other) && shared(draft, one, other).next().is_some();
+    wanted.into_iter().filter(fits).collect()
+}
+
+/// The underlays of the pairs, and the least MTU of their links, where one is known.
+fn underlays(draft: &Draft, pairs: &[(usize, usize)]) -> BTreeMap<Underlay, Option<u32>> {
+    let mut found: BTreeMap<Underlay, Option<u32>> = BTreeMap::new();
+    for &(one, other) in pairs {
+        for underlay in shared(draft, one, other) {
+            let mtus = [one, other].into_iter().filter_map(|node| draft.nodes[node].addresses.get(&underlay)?.mtu);
+            let least = found.entry(underlay).or_default();
+            *least = least.iter().copied().chain(mtus).min();
         }
     }
-    let limit = |mtu: u32| (576..=65_535).contains(&mtu).then_some(mtu);
-    found.into_iter().filter(|(_, (nodes, _))| *nodes > 1).map(|(name, (_, mtu))| (name, mtu.and_then(limit))).collect()
+    let can_be = |mtu: &u32| (576..=65_535).contains(mtu);
+    found.into_iter().map(|(underlay, mtu)| (underlay, mtu.filter(can_be))).collect()
 }
 
-/// The pairs that can be measured; `None`: every two nodes.
-fn pairs(draft: &Draft, whole: &[bool], underlays: &BTreeMap<Underlay, Option<u32>>) -> Option<Vec<(usize, usize)>> {
-    if draft.mesh || draft.pairs.is_empty() {
-        return None;
-    }
-    let joined = |one: usize, other: usize| {
-        let addresses = &draft.nodes[other].addresses;
-        draft.nodes[one].addresses.keys().any(|name| addresses.contains_key(name) && underlays.contains_key(name))
-    };
-    let pairs = draft.pairs.iter().copied();
-    Some(pairs.filter(|(client, server)| whole[*client] && whole[*server] && joined(*client, *server)).collect())
-}
-
-fn reason(node: &Node, is_whole: bool) -> String {
-    let what = if is_whole {
-        "shares no known network with a node that it is paired with"
-    } else if node.reach.is_none() {
+fn reason(node: &Node) -> String {
+    let what = if node.reach.is_none() {
         "cannot be reached, as far as is known"
     } else if node.addresses.is_empty() {
         "has no known address"
     } else {
-        "has no address on a network that another node is on"
+        "has no address on a network of a node that it is paired with"
     };
     format!("node {} {what}", node.name)
 }
@@ -144,7 +136,7 @@ fn write_node(text: &mut String, node: &Node, is_whole: bool, underlays: &BTreeM
     }
 }
 
-/// The WireGuard interface that all measured nodes have, and whether all of them can be read.
+/// The WireGuard interface that all measured nodes have, and whether it is known to be up on all of them.
 fn tunnel(draft: &Draft, paired: &impl Fn(usize) -> bool) -> Option<(String, bool)> {
     let nodes: Vec<&Node> =
         draft.nodes.iter().enumerate().filter(|(index, _)| paired(*index)).map(|(_, node)| node).collect();
@@ -165,7 +157,7 @@ fn write_tunnel(text: &mut String, tunnel: Option<&(String, bool)>) {
         Some((name, false)) => {
             let _ = writeln!(
                 text,
-                "\n# The hosts' own {name} is measured too where it has a UAPI socket on each of them: add {} to `engines`.",
+                "\n# The hosts' own {name} is measured too where it is up on each of them: add {} to `engines`.",
                 quoted(name)
             );
             let _ = writeln!(text, "# [engine.{}]\n# interface = {}", toml_key(name), quoted(name));
