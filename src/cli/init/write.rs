@@ -112,17 +112,16 @@ fn write_node(text: &mut String, node: &Node, is_whole: bool, underlays: &BTreeM
         let _ = writeln!(text, "# {}", printable(remark));
     }
     let _ = writeln!(text, "{mark}[node.{}]", toml_key(&node.name));
-    match &node.reach {
-        Some(Reach::Text(reach)) => drop(writeln!(text, "{mark}reach = {}", quoted(reach))),
-        Some(Reach::Assumed(reach)) => {
-            drop(writeln!(text, "{mark}reach = {}   # assumed: correct it where it is wrong", quoted(reach)))
-        }
+    let (reach, remark) = match &node.reach {
+        Some(Reach::Text(reach)) => (quoted(reach), ""),
+        Some(Reach::Assumed(reach)) => (quoted(reach), "   # assumed: correct it where it is wrong"),
         Some(Reach::Command(words)) => {
             let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-            let _ = writeln!(text, "{mark}reach = [{}]", words.join(", "));
+            (format!("[{}]", words.join(", ")), "")
         }
-        None => drop(writeln!(text, "{mark}reach = \"ssh:root@{}\"   # not known", node.name)),
-    }
+        None => (quoted(&format!("ssh:root@{}", node.name)), "   # not known"),
+    };
+    let _ = writeln!(text, "{mark}reach = {reach}{remark}");
     let known = node.addresses.iter().filter(|(underlay, _)| !is_whole || underlays.contains_key(underlay));
     let mut known: Vec<String> =
         known.map(|(underlay, address)| format!("{} = \"{}\"", underlay.name(), address.ip)).collect();
