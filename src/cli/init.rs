@@ -264,9 +264,14 @@ fn of_interface(name: &str, facts: Option<&Facts>) -> anyhow::Result<Source> {
         public_key: peer.public_key,
         name: None,
         endpoint: peer.endpoint.map(|at| Endpoint { host: Host::Address(at.ip()), port: at.port() }),
+        allowed_ips: peer.allowed_ips,
+        keepalive: peer.keepalive.and_then(|interval| u16::try_from(interval.as_secs()).ok()),
+        has_preshared_key: false,
         place: name.to_owned(),
     });
+    let port = status.listen_port.map_or_else(String::new, |port| format!(", port {port}"));
     Ok(Source {
+        says: format!("{name}: MTU {}{port}", interface.mtu),
         name: hostname(),
         interface: None,
         public_key: status.public_key,

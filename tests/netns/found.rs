@@ -67,6 +67,16 @@ impl Hosts {
     }
 }
 
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        // A test that failed leaves no lab.
+        if matches!(self.up.try_wait(), Ok(None)) {
+            let _gone = self.up.kill();
+            let _ended = self.up.wait();
+        }
+    }
+}
+
 fn run(directory: &Path, arguments: &[&str]) -> Result<(Output, Record), Failed> {
     let output = wglab(directory, &[&["run", "hosts.toml", "--out", "r"], arguments].concat()).output()?;
     let record = record(&directory.join("r")).map_err(|error| format!("{error:?}: {}", text(&output)))?;

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::draft::{Draft, Node, Reach};
 use crate::agent::messages::{Facts, PublicKey};
-use crate::tunnel::conf::{Conf, Endpoint, Host};
+use crate::tunnel::conf::{Conf, Endpoint, Host, Table};
 
 /// One end of WireGuard tunnels: a file, or an interface of this host.
 pub(super) struct Source {
@@ -14,6 +16,8 @@ pub(super) struct Source {
     pub(super) interface: Option<String>,
     pub(super) public_key: Option<PublicKey>,
     pub(super) peers: Vec<Peer>,
+    /// What it says, without its keys.
+    pub(super) says: String,
     /// The facts of this host, where the source is about it.
     pub(super) here: Option<Facts>,
 }
@@ -23,6 +27,10 @@ pub(super) struct Peer {
     pub(super) public_key: PublicKey,
     pub(super) name: Option<String>,
     pub(super) endpoint: Option<Endpoint>,
+    pub(super) allowed_ips: Vec<IpNet>,
+    /// Seconds.
+    pub(super) keepalive: Option<u16>,
+    pub(super) has_preshared_key: bool,
     /// Where it stands: `wg0.conf:12`.
     pub(super) place: String,
 }
@@ -39,9 +47,56 @@ impl Source {
             public_key: peer.public_key,
             name: peer.name.clone(),
             endpoint: peer.endpoint.clone(),
+            allowed_ips: peer.allowed_ips.clone(),
+            keepalive: peer.keepalive,
+            has_preshared_key: peer.preshared_key.is_some(),
             place: format!("{file}:{}", peer.line),
         });
-        Self { name, interface, public_key: conf.public_key(), peers: peers.collect(), here }
+        let says = format!("{file}: {}", says(conf));
+        Self { name, interface, public_key: conf.public_key(), peers: peers.collect(), says, here }
+    }
+}
+
+/// What a file says of its device, keys and commands left out.
+fn says(conf: &Conf) -> String {
+    let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {value}"));
+    let parts = [
+        (!conf.addresses.is_empty()).then(|| format!("inner addresses {}", list(&conf.addresses))),
+        number("MTU", conf.mtu.map(|mtu| u64::from(mtu.get()))),
+        number("port", conf.listen_port.map(u64::from)),
+        conf.fwmark.map(|mark| format!("mark {mark:#x}")),
+        match conf.table {
+            Table::Auto => None,
+            Table::Off => Some("table off".to_owned()),
+            Table::Number(number) => Some(format!("table {number}")),
+        },
+        Some(match conf.peers.len() {
+            1 => "1 peer".to_owned(),
+            peers => format!("{peers} peers"),
+        }),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A few of them: some files list half the Internet.
+fn list(nets: &[IpNet]) -> String {
+    const SHOWN: usize = 8;
+    let shown = nets.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match nets.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+impl Peer {
+    fn says(&self) -> String {
+        let behind = match self.allowed_ips.as_slice() {
+            [] => "nothing behind it".to_owned(),
+            nets => format!("{} behind it", list(nets)),
+        };
+        let keepalive = self.keepalive.map_or_else(|| "no keepalive".to_owned(), |s| format!("keepalive {s} s"));
+        let preshared = if self.has_preshared_key { ", a preshared key" } else { "" };
+        format!("{}: {behind}, {keepalive}{preshared}", self.place)
     }
 }
 
@@ -53,6 +108,7 @@ pub(super) fn add(draft: &mut Draft, sources: &[Source], resolve: &dyn Fn(&str) 
         .map(|source| {
             let mut node = Node { name: source.name.clone(), ..Node::default() };
             node.keys.extend(source.public_key);
+            node.remarks.push(source.says.clone());
             node.tunnels.extend(source.interface.iter().map(|name| (name.clone(), false)));
             if let Some(facts) = &source.here {
                 node.reach = Some(Reach::Command(vec!["wglab".to_owned(), "agent".to_owned()]));
@@ -80,6 +136,7 @@ pub(super) fn add(draft: &mut Draft, sources: &[Source], resolve: &dyn Fn(&str) 
                 let name = peer.name.clone().unwrap_or_else(|| host_name(&endpoint.host));
                 draft.add(Node { name, keys: vec![peer.public_key], ..Node::default() })
             });
+            draft.nodes[other].remarks.push(peer.says());
             locate(&mut draft.nodes[other], endpoint, resolve);
             let back = draft.pairs.contains(&(other, index));
             if other != index && !back {

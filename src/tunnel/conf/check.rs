@@ -39,6 +39,13 @@ fn peers(conf: &Conf, places: &Places, remarks: &mut Remarks<'_>) {
                 "write the other end's public key; each end has a key pair of its own",
             );
         }
+        if conf.private_key.as_ref().is_some_and(|own| own.to_hex().as_str() == peer.public_key.to_hex()) {
+            remarks.problem(
+                span.clone(),
+                "this PublicKey is the PrivateKey of [Interface]",
+                "write the other end's public key, and make a new key pair here: this one may have been handed out",
+            );
+        }
         let line = remarks.line_of(span.start);
         if let Some(first) = lines.insert(peer.public_key, line) {
             remarks.problem(

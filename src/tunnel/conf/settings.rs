@@ -394,6 +394,9 @@ fn allowed_ips(draft: &mut Draft, entry: &Entry<'_>, remarks: &mut Remarks<'_>) 
                     draft.allowed_ips.push((net, span));
                 }
             }
+            Err(_) if item.split_whitespace().all(|word| values::allowed_ip(word).is_ok()) => {
+                remarks.problem(span, "AllowedIPs: prefixes without a comma between them", "write commas between them");
+            }
             Err((message, help)) => remarks.problem(span, format!("AllowedIPs: {message}"), help),
         }
     }

@@ -149,6 +149,9 @@ fn a2_one_fault_each() {
     let error = quick(&format!("[Interface]\nPrivateKey = {K1}\n[Peer]\nPublicKey = {own}\n")).unwrap_err();
     assert!(error.problems[0].message.contains("the device itself") && error.problems[0].line == 4, "{error}");
     assert!(!error.render(false).contains(&own.to_string()), "even a public key is hidden in a snippet");
+    let error = quick(&format!("[Interface]\nPrivateKey = {K1}\n[Peer]\nPublicKey = {K1}\n")).unwrap_err();
+    assert!(error.problems[0].message.contains("is the PrivateKey") && error.problems[0].line == 4, "{error}");
+    assert!(refused_in_peer("AllowedIPs = 10.0.0.0/24 10.1.0.0/24").help.contains("commas"));
 }
 
 #[test]
