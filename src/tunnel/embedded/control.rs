@@ -99,6 +99,8 @@ fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<Zeroizing<Ve
         }
         if &request[begin..] == b"\n" {
             if begin == 0 {
+                // An empty line before a request belongs to none.
+                request.clear();
                 continue;
             }
             request.truncate(begin);
