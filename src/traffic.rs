@@ -19,6 +19,7 @@ mod messages;
 pub mod meters;
 pub mod outcome;
 mod pacing;
+mod pages;
 mod ping;
 mod probe;
 mod round_trips;

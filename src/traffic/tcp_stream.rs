@@ -13,6 +13,7 @@ use socket2::Socket;
 use super::control::{Control, Worker, both, join_all};
 use super::job::{Buffers, Job, Role};
 use super::outcome::{Caution, Conditions, Counts, Outcome, TcpSummary, Window};
+use super::pages::Pages;
 use super::sockets::{self, failed};
 use super::tally::{self, Finished, Tally};
 use super::{Opened, TrafficError, probe};
@@ -138,7 +139,7 @@ fn read_info(socket: &Socket) -> Result<TcpInfo, TrafficError> {
 
 /// Receives until the window is over.
 fn receive(control: &Control, passage: &mut Passage<'_>, index: u16) -> Result<(), TrafficError> {
-    let mut buffer = vec![0; CHUNK];
+    let mut buffer = Pages::zeroed(CHUNK);
     loop {
         match { passage.socket }.read(&mut buffer) {
             Ok(count) if count > 0 => {
@@ -178,7 +179,7 @@ fn closed(control: &Control, passage: &mut Passage<'_>, index: u16) -> Result<()
 
 /// Sends until the receiver ends it. Tells whether nobody did.
 fn send(control: &Control, job: &Job, passage: &mut Passage<'_>, index: u16) -> Result<bool, TrafficError> {
-    let mut payload = vec![0; CHUNK];
+    let mut payload = Pages::zeroed(CHUNK);
     // Neither compressible nor the same on two streams: a path that compresses or merges must not look fast.
     ChaCha8Rng::seed_from_u64(job.seed ^ (u64::from(index) << 48)).fill_bytes(&mut payload);
     let mut offset = 0;
