@@ -1,7 +1,8 @@
 //! Memory that begins at a page, for what is copied into and out of the kernel in bulk.
 //!
-//! The kernel copies with `rep movsb` (arch/x86/lib/copy_user_64.S), which on many CPUs is several times slower where source
-//! and destination are not aligned alike; its own pages are aligned, an allocator's large blocks begin 16 bytes later.
+//! The kernel copies with `rep movsb` where the CPU is said to be fast at it (arch/x86/lib/copy_user_64.S). On an AMD EPYC that
+//! moves 40 GB/s, but 2 GB/s wherever the destination lies 1 to 31 bytes behind the source, modulo a page. The kernel's
+//! fragments begin at pages and an allocator's large blocks 16 bytes later, so a plain `Vec` receives at the slow speed.
 
 use std::ops::{Deref, DerefMut};
 
