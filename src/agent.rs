@@ -4,8 +4,8 @@
 //! the pipe tears everything down, as `Apply(empty)` does.
 //!
 //! ```text
-//! ask   Hello | Probe | Apply | Wake | Status | Prepare | Start | Stop
-//! tell  Hello | Facts | Applied | Done | Status | Ready | Outcome | Failed
+//! ask   Hello | Probe | Calibrate | Apply | Wake | Status | Prepare | Start | Stop
+//! tell  Hello | Facts | Calibration | Applied | Done | Status | Ready | Outcome | Failed
 //! ```
 
 pub mod frame;

@@ -24,7 +24,7 @@ mod watch;
 use args::{Cli, Command};
 use output::Output;
 
-/// How a command ended (design: 0 done, 1 a gate failed, 2 could not measure, 3 inconclusive under a gate, 130 interrupted).
+/// How a command ended: `wglab run --help` lists the exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Done, and no gate failed.

@@ -1,4 +1,4 @@
-//! The traffic engine: sources, sinks, pacing and meters of one end of a test, on kernel sockets and threads of its own.
+//! The generator: sources, sinks, pacing and meters of one end of a test, on kernel sockets and threads of its own.
 //!
 //! ```text
 //! Job -> prepare -> Prepared (sockets open, threads wait at the gate) -> start -> Running -> wait -> Outcome

@@ -32,7 +32,7 @@ pub enum Ask {
     },
     /// What the host is and can do. Told as `Facts`.
     Probe,
-    /// How much the traffic engine moves where nothing but the host binds it. Told as `Calibration`.
+    /// How much the generator moves where nothing but the host binds it. Told as `Calibration`.
     Calibrate,
     /// Be exactly this. Told as `Applied`.
     Apply(Box<NodeState>),
@@ -109,7 +109,7 @@ pub struct Hello {
     pub pid: u32,
 }
 
-/// The traffic engine's own ceiling on a host, over its loopback.
+/// The generator's own ceiling on a host, over its loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calibration {
     /// What four TCP streams move, bits per second.
@@ -189,7 +189,7 @@ pub enum Part {
     Settings,
 }
 
-/// A job, and what to meter around it.
+/// What to prepare. The host is metered around every job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// The job.
@@ -199,7 +199,7 @@ pub struct Assignment {
 /// What one end saw of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobOutcome {
-    /// The traffic engine's account.
+    /// The generator's account.
     pub traffic: Outcome,
     /// The host's meters, after minus before.
     pub meters: meters::Delta,

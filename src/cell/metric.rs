@@ -47,7 +47,7 @@ pub struct Metric {
     pub quantity: Quantity,
     /// Which way is better.
     pub better: Better,
-    /// The absolute change, in the base unit, below which no change is called, whatever its ratio (field case S-13).
+    /// The absolute change, in the base unit, below which no change is called, whatever its ratio.
     pub floor: f64,
     /// Whether a gate judges it unless the policy says otherwise.
     pub gated: bool,
@@ -77,7 +77,7 @@ pub fn format_as(quantity: Quantity, value: f64) -> String {
         Quantity::Frequency => format!("{}/s", digits(size)),
         Quantity::Time => Span::new(Duration::from_secs_f64((size / 1e9).min(1e9))).to_string(),
         Quantity::Ratio => format!("{} %", digits(size * 100.0)),
-        // 1,514 and 1,464 bytes per packet are two different findings (reference R1): small sizes keep every digit.
+        // 1,514 and 1,464 bytes per packet are two different findings: small sizes keep every digit.
         Quantity::Bytes if size < 10_000.0 => format!("{} B", digits(size)),
         Quantity::Bytes => Bytes::new(size.round() as u64).to_string(),
         Quantity::Count => digits(size),

@@ -1,4 +1,4 @@
-//! `wglab compare` and `wglab report`, and the answer at the end of a run.
+//! `wglab compare`, `pick` and `report`, and the answer at the end of a run.
 
 use std::fs;
 use std::path::Path;

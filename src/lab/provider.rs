@@ -110,7 +110,7 @@ pub struct PortReading {
     pub node: String,
     /// The provider's end.
     pub provider_interface: String,
-    /// How packets reach the node, by the port's features.
+    /// How packets reach the node: as asked, once the port has taken the features for it.
     pub delivery: Delivery,
     /// The segmentations that the port leaves to the node, by the kernel's names.
     pub segmentations: Vec<String>,

@@ -26,7 +26,7 @@ const ASSUMED_TRANSACTIONS: f64 = 20_000.0;
 /// Headers of one small packet on the wire with a tunnel around it.
 const HEADERS: f64 = 150.0;
 
-/// Memory: an agent, an idle device's process, what one grows by while it carries traffic (design.md section 10 bounds it),
+/// Memory: an agent, an idle device's process, what one grows by while it carries traffic (`benches/peers` bounds it),
 /// one peer's state, and one stream's socket buffers on both ends at their default ceilings (tcp_rmem and tcp_wmem).
 const AGENT: u64 = 24 << 20;
 const IDLE_DEVICE: u64 = 20 << 20;
@@ -140,7 +140,7 @@ fn visible_effect(plan: &Plan) -> Option<Ratio> {
     (effect < 10.0).then(|| Ratio::from_fraction(effect))
 }
 
-/// Metrics of a test that a gate judges. A percentile needs ten samples beyond it (design.md section 7): a probe that sends
+/// Metrics of a test that a gate judges. A percentile needs ten samples beyond it: a probe that sends
 /// too few has no p99.
 fn gated_metrics(test: &TestPlan) -> usize {
     let prefixes: &[&str] = match test.kind {

@@ -17,7 +17,7 @@ use crate::units::{Family, Mtu};
 /// The MTU of an underlay whose file says none: Ethernet's.
 const ETHERNET_MTU: u16 = 1500;
 
-/// The MTU of a bridged network made here whose file says none: what clouds give a private network (reference R1).
+/// The MTU of a bridged network made here whose file says none: what clouds give a private network.
 const PRIVATE_MTU: u16 = 1450;
 
 /// The underlays that some arrangement uses.

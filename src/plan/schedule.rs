@@ -408,7 +408,7 @@ fn multiply<T: Clone>(plans: &mut Vec<TestPlan>, levels: &[T], set: impl Fn(&mut
     *plans = plans.iter().flat_map(|plan| levels.iter().map(|level| each(plan, level)).collect::<Vec<_>>()).collect();
 }
 
-/// Datagrams must cross every arrangement's path in one piece: fragments measure something else (field case M-07).
+/// Datagrams must cross every arrangement's path in one piece: fragments measure something else.
 pub(super) fn check_payloads(
     schedule: &Schedule,
     underlays: &[UnderlayPlan],

@@ -9,7 +9,7 @@ use crate::topology::UnderlayKind;
 /// Lists are cut here: the JSON form has all of them.
 const LONGEST_LIST: usize = 100;
 
-/// The plan as text, lines of which names may fill.
+/// The plan as text. What comes from the file is made printable.
 pub fn render_text(plan: &Plan) -> String {
     let mut text = String::new();
     let forecast = &plan.forecast;

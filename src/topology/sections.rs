@@ -28,7 +28,7 @@ const ENGINE_EXAMPLE: &str = "[engine.wireguard-go] path = \"/usr/bin/wireguard-
 pub(super) const STACK_KEYS: [&str; 2] = ["delivery", "receive_queues"];
 const STACK_EXAMPLE: &str = "[stack] standard = { delivery = \"merged-tcp\" }";
 pub(super) const SETTINGS_KEYS: [&str; 4] = ["sysctl", "features", "rps_cpus", "mtu"];
-const SETTINGS_EXAMPLE: &str = "[settings.bbr] sysctl = { \"net.ipv4.tcp_congestion_control\" = \"bbr\" }";
+const SETTINGS_EXAMPLE: &str = "[settings.gro] features = { gro = true }";
 
 /// The engines that need no table.
 const BUILT_IN: [&str; 4] = ["raw", "embedded", "direct", "kernel"];

@@ -202,7 +202,7 @@ fn congestion_control(table: &Table<'_>, problems: &mut Problems<'_>) -> Option<
     Some(read.into_iter().map(Spanned::into_inner).collect())
 }
 
-/// A UDP stream has no implicit rate (field case E-19); a ping's is what the reference used.
+/// A UDP stream has no implicit rate: at any that were assumed, its loss would be the assumption's. A ping's is the probe's.
 fn rates(kind: TestKind, table: &Table<'_>, problems: &mut Problems<'_>) -> Vec<Rate> {
     if table.get("rate").is_none() {
         if kind == TestKind::UdpStream {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 const SIGNIFICANT_DIGITS: u8 = 3;
 /// Values above are counted as this one: a round trip of a minute is a failure, not a latency.
 const HIGHEST_NS: u64 = 60_000_000_000;
-/// A percentile is only told with this many samples beyond it (design.md 7.3).
+/// A percentile is only told with this many samples beyond it: with fewer it is an outlier's value.
 pub(super) const SAMPLES_BEYOND: u64 = 10;
 
 /// Nanoseconds and how often they were seen.

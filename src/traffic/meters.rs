@@ -302,7 +302,7 @@ impl Delta {
         (total > 0).then(|| cpus.values().map(|times| times.steal_ns).sum::<u64>() as f64 / total as f64)
     }
 
-    /// Bytes per packet that an interface received: whether the host underneath merges (R1's "delivery"). Absent
+    /// Bytes per packet that an interface received: whether the host underneath merges (its delivery). Absent
     /// without a packet.
     pub fn bytes_per_received_packet(&self, interface: &str) -> Option<f64> {
         let counters = self.interfaces.get(interface)?;

@@ -242,7 +242,7 @@ fn whole(level: &str, theirs: Option<PathBuf>) -> Result<(), Failed> {
                 // Datagrams of the tunnel's MTU no longer fit, so the kernel refuses to segment into them; alone they go
                 // in fragments.
                 (true, "1") => drop(mtu("private", "1300")?),
-                // The tunnel's own MTU grows (field case M-15): nothing may be cut to the old one.
+                // The tunnel's own MTU grows: nothing may be cut to the old one.
                 (true, _) => drop(mtu(&near, "1390")?),
                 (false, _) => {}
             }

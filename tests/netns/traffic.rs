@@ -1,4 +1,4 @@
-//! The traffic engine where the system's defaults do not hide a fault.
+//! The generator where the system's defaults do not hide a fault.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! The traffic engine's own ceiling: both ends of a test in this process, over the loopback.
+//! The generator's own ceiling: both ends of a test in this process, over the loopback.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

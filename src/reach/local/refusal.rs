@@ -68,7 +68,7 @@ pub(super) fn remedy(error: &SpawnError, now: &Circumstances) -> String {
             "this kernel has no user namespaces (CONFIG_USER_NS): run this as root".to_owned()
         }
         Some(libc::EINVAL | libc::ENOSYS) => {
-            "this kernel is too old or lacks namespaces (CONFIG_PID_NS, CONFIG_NET_NS; Linux 5.15 or newer is needed)"
+            "this kernel is too old or lacks namespaces (CONFIG_PID_NS, CONFIG_NET_NS; Linux 5.9 or newer is needed)"
                 .to_owned()
         }
         Some(libc::ENOMEM) => "there is not enough memory, or a PID limit is reached".to_owned(),
