@@ -60,7 +60,7 @@ pub(super) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Exit> {
     draft.leave_out_lonely();
     let (text, missing) = write::topology(&draft);
     for what in &missing {
-        output.note(&format!("{what}; fill it in"));
+        output.reason(&format!("{what}; fill it in"));
     }
     complete &= missing.is_empty();
     output.data(&text)?;
@@ -138,7 +138,7 @@ fn hosts(arguments: &[Argument], draft: &mut Draft, output: &Output) -> anyhow::
             Ok(facts) => node.take(&facts),
             Err(error) => {
                 complete = false;
-                output.note(&format!("{error:#}"));
+                output.reason(&format!("{error:#}"));
                 node.remarks.push("it did not answer, so its addresses are not known".to_owned());
             }
         }

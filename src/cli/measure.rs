@@ -30,7 +30,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
     })?;
     if finished.end.runs == 0 {
         let why = finished.end.reason.as_deref().unwrap_or("no run was planned");
-        output.note(&format!("nothing was measured: {why}"));
+        output.reason(&format!("nothing was measured: {why}"));
         return Ok(if finished.interrupted.is_some() { Exit::Interrupted } else { Exit::NotMeasured });
     }
     let path = finished.directory.join(RUNS);
@@ -45,7 +45,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
 /// Worst first: interrupted, then not measured, then what the gate says.
 fn exit(args: &RunArgs, finished: &Finished, record: &Record, gated: Exit, output: &Output) -> Exit {
     if let Some(signal) = finished.interrupted {
-        output.note(&format!("interrupted by {signal}: what was measured is kept, marked partial"));
+        output.reason(&format!("interrupted by {signal}: what was measured is kept, marked partial"));
         return Exit::Interrupted;
     }
     if let Some(error) = &finished.failure {
@@ -55,7 +55,7 @@ fn exit(args: &RunArgs, finished: &Finished, record: &Record, gated: Exit, outpu
     let unmeasured = record.runs.iter().filter(|run| run.status != Status::Ok).count();
     if unmeasured > 0 && !args.allow_partial {
         let total = record.runs.len();
-        output.note(&format!("{unmeasured} of {total} runs could not be measured; --allow-partial accepts that"));
+        output.reason(&format!("{unmeasured} of {total} runs could not be measured; --allow-partial accepts that"));
         return Exit::NotMeasured;
     }
     gated
@@ -68,7 +68,7 @@ fn header(plan: &Plan, started: String) -> anyhow::Result<Header> {
         wglab: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         class: run::class(plan),
-        command: repeatable(std::env::args().skip(1)),
+        command: repeatable(std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())),
         seed: plan.seed,
         plan_hash: plan.hash(),
         compare: plan.compare,

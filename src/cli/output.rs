@@ -30,6 +30,12 @@ impl Output {
         out.flush()
     }
 
+    /// Why the exit code is what it is, or what to do next, to standard error: said even where remarks are not wanted.
+    #[expect(clippy::print_stderr, reason = "reasons leave the program here")]
+    pub(super) fn reason(&self, text: &str) {
+        eprintln!("wglab: {text}");
+    }
+
     /// A remark, to standard error.
     #[expect(clippy::print_stderr, reason = "remarks leave the program here")]
     pub(super) fn note(&self, text: &str) {

@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::agent::messages::{self, JobOutcome, Outcome};
+use crate::agent::messages::{self, JobOutcome, Latency, Outcome};
 use crate::cell::TestKind;
 use crate::plan::TestPlan;
 use crate::record::{Caution, Histogram, Meters, Series};
 use crate::units::Direction;
-
-/// A percentile is printed only with this many samples beyond it.
-const SAMPLES_BEYOND: f64 = 10.0;
 
 /// The two ends of a finished run.
 #[derive(Clone, Copy)]
@@ -62,18 +59,18 @@ impl Measured {
         }
     }
 
-    /// Those percentiles that the table of metrics has, where there are samples enough; the distribution has them all.
-    fn latency(&mut self, prefix: &str, histogram: &messages::Histogram) {
+    /// Those percentiles that the table of metrics has, where there are samples enough; the distribution has them all. Who
+    /// was not answered waited longer than anybody: else a path that loses its slowest packets would look faster.
+    fn latency(&mut self, prefix: &str, latency: &Latency) {
         for (percentile, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
             let name = format!("{prefix}_{percentile}_ns");
             if crate::cell::metric(&name).is_none() {
                 continue;
             }
-            let enough = histogram.count() as f64 * (1.0 - quantile) >= SAMPLES_BEYOND;
-            let value = enough.then(|| histogram.quantile_ns(quantile)).flatten();
-            self.put(&name, value.map(|ns| ns as f64));
+            self.put(&name, latency.quantile_with_unanswered_ns(quantile).map(|ns| ns as f64));
         }
-        let counts = histogram.buckets.clone();
+        self.conditions.insert(format!("client.{prefix}_sampling"), json!(latency.sampling));
+        let counts = latency.histogram.buckets.clone();
         self.histograms.insert(format!("{prefix}_ns"), Histogram { unit: "ns".to_owned(), counts });
     }
 }
@@ -98,8 +95,56 @@ pub(super) fn measured(test: &TestPlan, both: Both<'_>) -> Measured {
     for (end, outcome) in [("client", both.client), ("server", both.server)] {
         out.cautions.extend(outcome.traffic.cautions.iter().map(|caution| self::caution(end, caution)));
     }
-    out.meters = Some(Meters { client: json!(both.client.meters), server: json!(both.server.meters) });
+    for (end, outcome) in [("client", both.client), ("server", both.server)] {
+        offload_fallback(&mut out, end, outcome);
+    }
+    out.meters = Some(Meters { client: meters(both.client), server: meters(both.server) });
     out
+}
+
+/// One end's meters: the host's, and what the generator's sockets and the tunnels counted beside the result.
+fn meters(outcome: &JobOutcome) -> Value {
+    let traffic = &outcome.traffic;
+    let mut all = json!(outcome.meters);
+    let Some(fields) = all.as_object_mut() else { return all };
+    let mut sockets = json!({ "counts": traffic.counts });
+    if let Some(told) = sockets.as_object_mut() {
+        // At the window's end, one for each stream.
+        let tcp: Vec<Value> = traffic.tcp.iter().map(|tcp| json!(tcp.end)).collect();
+        told.extend((!tcp.is_empty()).then(|| ("tcp_info".to_owned(), json!(tcp))));
+        told.extend((!traffic.streams.is_empty()).then(|| ("streams".to_owned(), json!(traffic.streams))));
+    }
+    fields.insert("sockets".to_owned(), sockets);
+    let tunnels: BTreeMap<&String, Value> = outcome
+        .tunnels
+        .iter()
+        .map(|(interface, around)| {
+            let engine = around.after.engine.as_ref().map(|after| {
+                let before = around.before.engine.as_ref();
+                let was = |name: &String| before.and_then(|engine| engine.counters.get(name)).copied().unwrap_or(0);
+                // A counter that is not there has not counted yet.
+                let rose = after.counters.iter().map(|(name, now)| (name, now.saturating_sub(was(name))));
+                rose.filter(|(_, by)| *by > 0).collect::<BTreeMap<_, _>>()
+            });
+            (interface, json!({ "peers": around.after.peers.len(), "events": engine }))
+        })
+        .collect();
+    if !tunnels.is_empty() {
+        fields.insert("tunnels".to_owned(), json!(tunnels));
+    }
+    all
+}
+
+/// An offload that the engine has turned off since the kernel refused it at work changes what is measured.
+fn offload_fallback(out: &mut Measured, end: &str, outcome: &JobOutcome) {
+    for (interface, around) in &outcome.tunnels {
+        let notes = |status: &messages::Status| status.engine.as_ref().map(|engine| engine.offload_notes.clone());
+        let before = notes(&around.before).unwrap_or_default();
+        for note in notes(&around.after).unwrap_or_default().iter().filter(|note| !before.contains(note)) {
+            let text = format!("{interface} of the {end} fell back during the run: {note}");
+            out.cautions.push(Caution { kind: "offload-fallback".to_owned(), text });
+        }
+    }
 }
 
 fn stream(out: &mut Measured, both: Both<'_>) {
@@ -114,7 +159,7 @@ fn stream(out: &mut Measured, both: Both<'_>) {
         both.pinned.and_then(|interface| both.receiver().meters.bytes_per_received_packet(interface)),
     );
     if let Some(probe) = &both.client.traffic.probe {
-        out.latency("probe", &probe.latency.histogram);
+        out.latency("probe", &probe.latency);
         let lost = probe.sent.saturating_sub(probe.latency.histogram.count());
         out.put("probe_loss_ratio", (probe.sent > 0).then(|| lost as f64 / probe.sent as f64));
     }
@@ -153,6 +198,7 @@ fn datagrams(out: &mut Measured, both: Both<'_>) {
     let delivered = counts.received_packets.map(|packets| packets as f64);
     out.put("packets_per_second", delivered.zip(seconds).map(|(packets, seconds)| packets / seconds));
     out.put("loss_ratio", receiver.loss_fraction());
+    out.put("jitter_ns", counts.jitter_ns.map(|ns| ns as f64));
     let reordered = counts.reordered_packets.map(|packets| packets as f64);
     out.put("reordered_ratio", reordered.zip(delivered).filter(|(_, all)| *all > 0.0).map(|(late, all)| late / all));
 }
@@ -160,7 +206,7 @@ fn datagrams(out: &mut Measured, both: Both<'_>) {
 fn requests(out: &mut Measured, both: Both<'_>, prefix: &str) {
     let client = &both.client.traffic;
     if let Some(latency) = &client.latency {
-        out.latency(prefix, &latency.histogram);
+        out.latency(prefix, latency);
     }
     out.put(&format!("{prefix}_per_second"), client.transactions_per_second());
 }
@@ -168,7 +214,7 @@ fn requests(out: &mut Measured, both: Both<'_>, prefix: &str) {
 fn pings(out: &mut Measured, both: Both<'_>) {
     let client = &both.client.traffic;
     if let Some(latency) = &client.latency {
-        out.latency("ping", &latency.histogram);
+        out.latency("ping", latency);
     }
     let lost = client.counts.lost_packets.zip(client.counts.sent_packets).filter(|(_, sent)| *sent > 0);
     out.put("ping_loss_ratio", lost.map(|(lost, sent)| lost as f64 / sent as f64));

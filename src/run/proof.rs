@@ -29,10 +29,14 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Payload bytes that this end's generator received at least. A window's count is below what crossed in all.
+    /// Bytes that this end's generator received at least: payload, or where only packets are counted (an echo), their
+    /// headers. Who only sends counts nothing of it. A window's count is below what crossed in all.
     fn received(&self) -> u64 {
+        /// An IPv4 and an ICMP header.
+        const LEAST_PACKET: u64 = 20 + 8;
         let counts = &self.outcome.traffic.counts;
-        counts.received_bytes.or(counts.transactions).unwrap_or(0)
+        let packets = counts.received_packets.map(|packets| packets * LEAST_PACKET);
+        counts.received_bytes.or(counts.transactions).or(packets).unwrap_or(0)
     }
 
     fn rx_bytes(&self, interface: &str) -> Option<u64> {

@@ -63,8 +63,7 @@ impl Lab {
             Ok(()) => Ok(lab),
             Err(error) => {
                 let error = lab.explain(error);
-                lab.down().await.context("and the lab could not be taken down either")?;
-                Err(error)
+                Err(and_then(error, lab.down().await))
             }
         }
     }
@@ -117,8 +116,7 @@ impl Lab {
             Ok(opened) => opened,
             Err(error) => {
                 let error = lab.explain(error.into());
-                lab.down().await?;
-                return Err(error);
+                return Err(and_then(error, lab.down().await));
             }
         };
         for (link, hello) in opened {
@@ -344,6 +342,19 @@ impl Lab {
         let ends = [(&arrangement.pair.client, client), (&arrangement.pair.server, server)];
         let mut changed = false;
         for (node, stack) in ends {
+            let Some(queues) = plan.stack(stack).and_then(|stack| stack.receive_queues) else { continue };
+            match self.facts.get(node).and_then(|facts| facts.cpus) {
+                Some(cpus) if cpus >= queues => {}
+                cpus => {
+                    let has = cpus.map_or_else(|| "nobody knows how many".to_owned(), |cpus| cpus.to_string());
+                    let why = "each queue needs one of its own";
+                    return Ok(Err(format!(
+                        "node {node}: stack {stack} has {queues} receive queues, the host {has} CPUs: {why}"
+                    )));
+                }
+            }
+        }
+        for (node, stack) in ends {
             if self.stacks.get(node).is_some_and(|now| now != stack) {
                 self.stacks.insert(node.clone(), stack.to_owned());
                 changed = true;
@@ -542,10 +553,20 @@ impl Lab {
                 left.push(format!("{node}: {error}"));
             }
         }
-        if let Some(local) = self.local.take() {
-            local.down()?;
+        if let Some(local) = self.local.take()
+            && let Err(error) = local.down()
+        {
+            left.push(format!("the lab made here: {error}"));
         }
         if left.is_empty() { Ok(()) } else { bail!("nodes that may not be clean: {}", left.join("; ")) }
+    }
+}
+
+/// An error, and what went wrong after it. The first one comes first.
+fn and_then(error: anyhow::Error, down: anyhow::Result<()>) -> anyhow::Error {
+    match down {
+        Ok(()) => error,
+        Err(after) => anyhow!("{error:#}; and then the lab could not be taken down: {after:#}"),
     }
 }
 
