@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
@@ -28,7 +29,7 @@ pub(crate) fn reap_orphan() {
 /// and go meanwhile, and are none of its business.
 pub(crate) const MARK: &str = "WGLAB_NETNS_TESTS";
 
-/// Links, mounts and sysctls of the host, and marked processes with their namespaces.
+/// Links, mounts, sysctls and firewall of the host (the latter where it can be read), and marked processes with their namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holdings {
     things: BTreeSet<String>,
@@ -58,13 +59,16 @@ impl Holdings {
         for mount in fs::read_to_string("/proc/self/mountinfo").unwrap().lines() {
             things.insert(format!("mount {mount}"));
         }
+        if let Ok(nft) = Command::new("nft").args(["list", "ruleset"]).output() {
+            things.insert(format!("nft {}", String::from_utf8_lossy(&nft.stdout)));
+        }
         for directory in ["/proc/sys/net/ipv4", "/proc/sys/net/ipv6/conf/all", "/proc/sys/net/core"] {
             sysctls(Path::new(directory), &mut things);
         }
         Self { things }
     }
 
-    /// Waits until everything that appeared since is gone again; network namespaces are taken apart in the background
+    /// Waits until the host has all that it had, and everything that appeared since is gone again; network namespaces are taken apart in the background
     /// (Linux, net/core/net_namespace.c, cleanup_net).
     ///
     /// Reaps every child that has ended.
@@ -75,11 +79,14 @@ impl Holdings {
             // Orphans fall to this process (see `adopt_orphans`), which has no other children now.
             while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {}
             let left: Vec<_> = now.things.difference(&self.things).collect();
-            if left.is_empty() {
+            // Processes end by themselves; the host's own things do not.
+            let ends = |thing: &&String| thing.starts_with("process") || thing.starts_with("namespace");
+            let lost: Vec<_> = self.things.difference(&now.things).filter(|thing| !ends(thing)).collect();
+            if left.is_empty() && lost.is_empty() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(format!("left over: {left:#?}").into());
+                return Err(format!("left over: {left:#?}; lost: {lost:#?}").into());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
