@@ -14,6 +14,7 @@ mod junit;
 mod lines;
 mod markdown;
 mod pick;
+mod series;
 mod table;
 mod text;
 
@@ -24,6 +25,7 @@ use crate::verdict::{Comparison, Gate, Source, gate};
 
 pub use answer::answer;
 pub use pick::{pick_json, pick_table};
+pub use series::{SeriesReport, render_series};
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,21 +7,22 @@
 //! |---|---|
 //! | [`summary`] | median, range, quantiles |
 //! | [`paired`] | the effect between two levels, with its t-interval |
-//! | [`mod@holm`] | many tests at once |
+//! | [`family`] | many tests that share one error |
 //! | [`bootstrap`] | an interval that assumes no distribution |
 //! | [`noise`] | how far two visits of one level lie apart: the noise floor |
 //! | [`power`] | the rounds that would decide, the change that can be seen |
 //! | [`course`] | what should not be there: drift, a first round apart, outliers, two modes |
+//! | [`change`] | a change in a series of records, and where it began |
 
 pub mod bootstrap;
+pub mod change;
 pub mod course;
-pub mod holm;
+pub mod family;
 pub mod noise;
 pub mod paired;
 pub mod power;
 pub mod summary;
 
-pub use holm::holm;
 pub use paired::Estimate;
 pub use summary::Summary;
 

@@ -1,7 +1,7 @@
 //! Policies over records: what changed, whether that is good, and what cannot be said.
 //!
 //! [`compare`](compare()) answers "did this change make it worse?" for any factor, within a record or between two;
-//! [`gate`](gate()) turns the answer into an exit code; [`pick`](pick()) says which underlay a pair should use; [`cells`](cells()) is what stands in a record without any comparison.
+//! [`series`](series()) finds the record of many at which a change began; [`gate`](gate()) turns an answer into an exit code; [`pick`](pick()) says which underlay a pair should use; [`cells`](cells()) is what stands in a record without any comparison.
 //! The rules are those of `docs/statistics.md`; nothing here reads a file or a clock.
 
 mod arms;
@@ -17,6 +17,7 @@ mod pick;
 mod policy;
 mod rows;
 mod sentence;
+mod series;
 
 use serde::Serialize;
 
@@ -28,11 +29,12 @@ pub use cells::{CellSummary, Unmeasured, cells};
 pub use command::{repeat, shell, with_rounds};
 pub use comparable::Difference;
 pub use compare::compare;
-pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, decide};
+pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, adjust, decide};
 pub use gate::{Gate, GateResult, gate};
 pub use measured::{FIXED_PAIRS, Measured, PairRuns, Scale, Visit, measure};
 pub use pick::{Candidate, Order, Pick, PickOptions, Picks, SAFE_TCP, SAFE_UDP, pick};
 pub use policy::{By, Policy, PolicyError};
+pub use series::{Point, SESSION_GAP_SECONDS, Series, SeriesRow, Step, Unit, series, series_gate};
 
 /// A record with the name that the user gave it: its directory, usually.
 #[derive(Debug, Clone, Copy)]
@@ -181,7 +183,7 @@ pub struct Change {
     /// The two-sided p-value; absent with the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
-    /// The same after Holm over everything that is judged.
+    /// The same, adjusted over everything that is judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
 }
@@ -244,6 +246,18 @@ pub enum VerdictError {
     NotComparable {
         /// Which, with both sides.
         differences: Vec<Difference>,
+    },
+    /// Too few records for a series.
+    #[error("a series needs three records or more, and {records} {} given", if *.records == 1 { "is" } else { "are" })]
+    ShortSeries {
+        /// How many there are.
+        records: usize,
+    },
+    /// One record twice in a series.
+    #[error("{name} is given twice: one record is one opinion, however often it is read")]
+    Twice {
+        /// Its name.
+        name: String,
     },
     /// A record that cannot be read.
     #[error("{name}: {source}")]

@@ -44,7 +44,11 @@ pub(super) enum Command {
     /// Raise a lab, measure it, say how good its tunnels are
     #[command(after_help = EXIT_CODES)]
     Run(RunArgs),
-    /// Compare two levels of a factor within a record, or two records
+    /// Compare two levels of a factor within a record, or two records, or find where a series of records changed
+    ///
+    /// One record: its levels of a factor. Two: the second against the first. Three or more: a series in time; the record where a
+    /// change began is named. With --by record each is compared with the first instead, with --by FACTOR the runs of all are taken
+    /// together.
     #[command(after_help = EXIT_CODES)]
     Compare(CompareArgs),
     /// Say which underlay each pair should use, and what it can safely carry
@@ -140,10 +144,10 @@ pub(super) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// The record, or the baseline's and the new one; otherwise the last run
-    #[arg(value_name = "RECORD", num_args = 0..=2)]
+    /// The record, or the baseline's and the new one, or a series; otherwise the last run
+    #[arg(value_name = "RECORD")]
     pub(super) records: Vec<PathBuf>,
-    /// The factor, and the levels to compare: --by stack=standard,ebpf
+    /// The factor, and the levels to compare: --by stack=standard,ebpf; or `record`
     #[arg(long, value_name = "FACTOR[=BASE,NEW]")]
     pub(super) by: Option<String>,
     /// Conditions that were changed on purpose and may differ between records: --changed kernel,mtu

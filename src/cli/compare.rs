@@ -10,7 +10,7 @@ use super::args::{CompareArgs, PickArgs, ReportArgs};
 use super::files::{self, Named};
 use super::output::Output;
 use crate::record::Record;
-use crate::report::{self, Format, Report};
+use crate::report::{self, Format, Report, SeriesReport};
 use crate::verdict::{self, By, Comparison, GateResult, PickOptions, Policy, Source, VerdictError};
 
 /// A table for other tools, derived from the record; wglab never reads it.
@@ -23,8 +23,22 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
     let mut policy = policy(args.gate, args.policy.as_deref())?;
     policy.changed.extend(args.changed.iter().cloned());
     let sources = sources(&records);
+    if records.len() > 2 && args.by.is_none() {
+        return series(&sources, &policy, args, output);
+    }
     let comparison = verdict::compare(&sources, by.as_ref(), &policy)?;
     print(&sources, Some(&comparison), args.gate, args.detail, args.format, output)
+}
+
+/// Three records or more are a series in time.
+fn series(sources: &[Source<'_>], policy: &Policy, args: &CompareArgs, output: &Output) -> anyhow::Result<Exit> {
+    let series = verdict::series(sources, policy)?;
+    let report = SeriesReport { series: &series, gate: args.gate, detail: args.detail };
+    let text = report::render_series(&report, args.format).with_context(|| {
+        format!("a series of records has no format `{}`: table, markdown and json show one", args.format)
+    })?;
+    output.data(&text)?;
+    Ok(if args.gate { exit(verdict::series_gate(&series)) } else { Exit::Done })
 }
 
 pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -82,12 +96,16 @@ fn print(
 ) -> anyhow::Result<Exit> {
     output.data(&report::render(&Report { sources, comparison, gate, detail }, format))?;
     let Some(comparison) = comparison.filter(|_| gate) else { return Ok(Exit::Done) };
-    Ok(match verdict::gate(comparison).result {
+    Ok(exit(verdict::gate(comparison).result))
+}
+
+const fn exit(result: GateResult) -> Exit {
+    match result {
         GateResult::Passed => Exit::Done,
         GateResult::Failed => Exit::GateFailed,
         GateResult::Invalid => Exit::NotMeasured,
         GateResult::Inconclusive => Exit::Inconclusive,
-    })
+    }
 }
 
 fn sources(records: &[Named]) -> Vec<Source<'_>> {

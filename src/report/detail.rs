@@ -135,7 +135,7 @@ pub(super) fn rows(report: &Report<'_>) -> Vec<String> {
             let p = |p: Option<f64>| p.map_or_else(|| "none".to_owned(), |p| format!("{p:.2e}"));
             let size = |size: f64| text::change(&row.metric, change.scale, size).trim_start_matches('+').to_owned();
             lines.push(format!(
-                "    {} over {}, p {}, after Holm {}; minimum {}, noise floor {}; {} of {} agree",
+                "    {} over {}, p {}, adjusted {}; minimum {}, noise floor {}; {} of {} agree",
                 text::with_interval(&row.metric, change),
                 text::count(row.paired, "paired run"),
                 p(change.p),

@@ -46,7 +46,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
     out
 }
 
-fn section(out: &mut String, title: &str, items: &[String]) {
+pub(super) fn section(out: &mut String, title: &str, items: &[String]) {
     if items.is_empty() {
         return;
     }
@@ -56,7 +56,7 @@ fn section(out: &mut String, title: &str, items: &[String]) {
     }
 }
 
-fn piped(rows: &[Vec<String>]) -> String {
+pub(super) fn piped(rows: &[Vec<String>]) -> String {
     let mut out = String::new();
     for (place, row) in rows.iter().enumerate() {
         let cells: Vec<String> = row.iter().map(|cell| escape::markdown(cell)).collect();

@@ -20,8 +20,7 @@ pub fn pick_table(picks: &Picks) -> String {
         let _ = writeln!(out, "{}", sentence(pick, picks.need_bits_per_second));
     }
     for pick in &picks.picks {
-        let _ =
-            write!(out, "\n{}\n{}\n", escape::plain(&name(&pick.cell)), table::aligned(&rows(pick), &[1, 3, 4, 5, 6]));
+        let _ = write!(out, "\n{}\n{}\n", escape::plain(&name(&pick.cell)), table::aligned(&rows(pick), &[3, 4, 5, 6]));
         for order in &pick.orders {
             let _ = writeln!(out, "  {}", order_text(order));
         }
@@ -161,8 +160,13 @@ fn rows(pick: &Pick) -> Vec<Vec<String>> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (tier, candidates) in pick.tiers.iter().enumerate() {
         for candidate in candidates {
-            let tie = if candidates.len() > 1 { " (tie)" } else { "" };
-            rows.push(row(candidate, format!("{}{tie}", tier + 1), String::new()));
+            let rank = match (tier, candidates.len(), candidate.behind.as_slice()) {
+                _ if !pick.missing.is_empty() => "not yet".to_owned(),
+                (0, 1, _) => "first".to_owned(),
+                (0, _, _) | (_, _, []) => "tie".to_owned(),
+                (_, _, behind) => format!("behind {}", escape::plain(&behind.join(", "))),
+            };
+            rows.push(row(candidate, rank, String::new()));
         }
     }
     for (candidate, why) in &pick.unfit {

@@ -197,7 +197,7 @@ pub(super) fn to_decide(report: &Report<'_>) -> Option<String> {
     Some(escape::plain(&with_rounds(&source.record.header, rounds)))
 }
 
-fn section(out: &mut String, title: &str, items: &[String]) {
+pub(super) fn section(out: &mut String, title: &str, items: &[String]) {
     if items.is_empty() {
         return;
     }

@@ -37,12 +37,25 @@ impl Estimate {
         if self.mean == 0.0 { 1.0 } else { 0.0 }
     }
 
+    /// The same with a standard error `factor` times as large.
+    #[must_use]
+    pub fn with_error_times(self, factor: f64) -> Self {
+        Self { error: self.error * factor, ..self }
+    }
+
     /// The same with a standard error of at least `floor`: no instrument resolves without limit.
     #[must_use]
     pub fn with_error_of_at_least(self, floor: f64) -> Self {
         Self { error: self.error.max(floor), ..self }
     }
 }
+
+/// How much larger the standard error of alternated differences (AB BA AB) can be than it looks, if each run remembers a part
+/// of the one before it: with a memory `m` between neighbouring runs (first-order autoregression) the k-th neighbours of a
+/// difference correlate with it by `-(-1)^k m^(2k-1) (1 - m) / 2`, so the variance of their mean is `1 + m (1 - m) / (1 + m^2)`
+/// times what their spread says (Box, Jenkins & Reinsel, Time Series Analysis, 4th ed. 2008, section 2.1.6, gives the variance
+/// of a mean). That is largest at `m = sqrt(2) - 1`: 1.207, of which this is the root.
+pub const SERIAL: f64 = 1.0987;
 
 /// The mean over blocks (pairs) that are fixed: what these pairs do, not what other pairs would do. Every block counts
 /// the same; the error is pooled within blocks, `sum(n_b - 1)` degrees of freedom (one-way analysis of variance, fixed

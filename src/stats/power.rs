@@ -37,8 +37,13 @@ fn design(deviation: f64, pairs: usize, rounds: u32) -> Option<(f64, f64)> {
 pub fn detectable(deviation: f64, pairs: usize, rounds: u32, tests: usize, alpha: f64, power: f64) -> Option<f64> {
     let (freedom, error) = design(deviation * std::f64::consts::SQRT_2, pairs, rounds)?;
     let critical = t_quantile(1.0 - alpha / 2.0 / tests.max(1) as f64, freedom)?;
+    Some(shift_for(|shift| beyond(critical, freedom, shift), power)? * error)
+}
+
+/// The least shift at which `reached` is `power` or more; `None` where no shift is enough.
+pub(super) fn shift_for(reached: impl Fn(f64) -> f64, power: f64) -> Option<f64> {
     let (mut low, mut high) = (0.0, 1.0);
-    while beyond(critical, freedom, high) < power {
+    while reached(high) < power {
         high *= 2.0;
         if high > 1e6 {
             return None;
@@ -46,15 +51,15 @@ pub fn detectable(deviation: f64, pairs: usize, rounds: u32, tests: usize, alpha
     }
     while high - low > 1e-6 * high {
         let middle = (low + high) / 2.0;
-        if beyond(critical, freedom, middle) < power { low = middle } else { high = middle }
+        if reached(middle) < power { low = middle } else { high = middle }
     }
-    Some(high * error)
+    Some(high)
 }
 
 /// The probability that a noncentral t exceeds `critical`: `(Z + shift) / sqrt(W / freedom)` with a standard normal Z and a
 /// chi-square W (Johnson, Kotz & Balakrishnan, Continuous Univariate Distributions 2, 2nd ed. 1995, chapter 31), by
 /// Simpson's rule over the ratio `r = sqrt(W / freedom)`, which has its mass near one.
-fn beyond(critical: f64, freedom: f64, shift: f64) -> f64 {
+pub(super) fn beyond(critical: f64, freedom: f64, shift: f64) -> f64 {
     const STEPS: usize = 600;
     let upper = 1.0 + 9.0 / freedom.sqrt();
     let step = upper / STEPS as f64;

@@ -2,6 +2,9 @@
 
 use super::*;
 
+mod change;
+mod family;
+
 /// Field cases, Appendix D, Mbit/s.
 const N1: ([f64; 12], [f64; 12]) = (
     [2375., 2449., 2378., 2370., 2311., 2380., 2507., 2441., 2500., 2424., 2438., 2418.],
@@ -125,17 +128,6 @@ fn welch_is_scipys() {
         near(estimate.freedom, freedom, 1e-6);
         near(estimate.p_value(), p, 1e-8);
     }
-}
-
-#[test]
-fn holm_is_the_textbooks() {
-    // Holm 1979: sorted 0.01 * 4, 0.015 * 3, then max(0.045, 0.02 * 2), then 0.04 * 1 raised to 0.045.
-    let adjusted = holm(&[0.02, 0.01, 0.04, 0.015]);
-    for (seen, expected) in adjusted.iter().zip([0.045, 0.04, 0.045, 0.045]) {
-        near(*seen, expected, 1e-12);
-    }
-    assert_eq!(holm(&[]), Vec::<f64>::new());
-    assert_eq!(holm(&[0.7, 0.9]), [1.0, 1.0]);
 }
 
 #[test]

@@ -27,7 +27,8 @@ pub(super) fn cautions(source: &Source<'_>, min_effect: f64) -> Vec<String> {
     cautions
 }
 
-fn completeness(source: &Source<'_>) -> Vec<String> {
+/// What a record lacks, and in how many sittings it was made.
+pub(super) fn completeness(source: &Source<'_>) -> Vec<String> {
     let record = source.record;
     let mut cautions = Vec::new();
     if let Some(cut) = &record.cut {

@@ -1,10 +1,11 @@
-//! One change judged: what was measured in, a verdict out, once Holm's adjustment over all is known. `docs/statistics.md`
-//! states the rules, and is computed with them.
+//! Changes judged: what was measured in, verdicts out, once the error is shared over all. `docs/statistics.md` states the
+//! rules, and is computed with them.
 
 use super::Verdict;
 use super::measured::{Measured, Scale};
 use crate::cell::Better;
-use crate::stats::{CONFIDENCE, Estimate, power};
+use crate::stats::family::{self, Test};
+use crate::stats::{CONFIDENCE, Estimate, paired, power};
 
 /// A pair agrees if it moved the same way by at least this share of the minimum effect: R1 published no change where one
 /// pair moved by 23 % and the other was flat.
@@ -15,9 +16,9 @@ const LEAST_RUNS: usize = 3;
 /// What [`decide`] goes by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence {
-    /// The p-value after Holm; absent where there is none.
+    /// The p-value adjusted over all that is judged ([`adjust`]); absent where there is none.
     pub p_adjusted: Option<f64>,
-    /// How many verdicts shared in it.
+    /// How many verdicts share the error.
     pub tests: usize,
     /// Which way is better.
     pub better: Better,
@@ -27,9 +28,19 @@ pub struct Evidence {
     pub floor: f64,
     /// The probability of even one false alarm.
     pub alpha: f64,
+    /// The share of it that false calls of *worse* may take.
+    pub worse_share: f64,
 }
 
 impl Evidence {
+    /// Whether a mean difference is for the worse.
+    fn is_worse(&self, mean: f64) -> bool {
+        match self.better {
+            Better::Lower => mean > 0.0,
+            Better::Higher | Better::Neither => mean < 0.0,
+        }
+    }
+
     /// The policy's minimum effect as it is printed on the scale of `measured`.
     pub fn min_effect_shown(&self, measured: &Measured) -> f64 {
         match measured.scale {
@@ -38,6 +49,46 @@ impl Evidence {
             Scale::Difference => (self.min_effect * measured.typical.abs()).max(self.floor),
         }
     }
+}
+
+/// The p-values of what shares one error, adjusted: in the order of `judged`, absent where a change has no p-value and
+/// therefore no part. False calls of *worse* have the share of the error that the evidence gives them, those of *better* the
+/// rest: they are two families, and a row's p-value is adjusted in that of the way it moved.
+pub fn adjust(judged: &[(&Measured, Evidence)]) -> Vec<Option<f64>> {
+    let of_side = |worse: bool| {
+        let tests: Vec<Test> =
+            judged.iter().filter_map(|(measured, evidence)| test(measured, evidence, worse)).collect();
+        family::adjust(&tests)
+    };
+    let mut sides = of_side(true).into_iter().zip(of_side(false));
+    let adjusted = |(measured, evidence): &(&Measured, Evidence)| {
+        let estimate = measured.estimate?;
+        let (worse, better) = sides.next()?;
+        let side = if evidence.is_worse(estimate.mean) {
+            worse / evidence.worse_share
+        } else {
+            better / (1.0 - evidence.worse_share)
+        };
+        Some(side.max(estimate.p_value()).min(1.0))
+    };
+    judged.iter().map(adjusted).collect()
+}
+
+/// The one-sided test that a change is worse, or that it is better; absent with the estimate.
+fn test(measured: &Measured, evidence: &Evidence, worse: bool) -> Option<Test> {
+    let estimate = measured.estimate?;
+    let least = evidence.min_effect_shown(measured);
+    let is_side = evidence.is_worse(estimate.mean) == worse;
+    // Upward is the worse side of what should be low.
+    let up = (evidence.better == Better::Lower) == worse;
+    // What is alternated in time may remember; what lies in two records, or over pairs, has no such order.
+    let serial = if measured.interleaved && !measured.over_pairs { paired::SERIAL } else { 1.0 };
+    let p = estimate.with_error_times(serial).p_value() / 2.0;
+    Some(Test {
+        p: if is_side { p } else { 1.0 - p },
+        reach: measured.size.map_or(1.0, |size| size.reach(measured.scale.least(least, up)) / 2.0),
+        beyond: is_side && measured.scale.change(estimate.mean).abs() > least,
+    })
 }
 
 /// A row's verdict with its reason.
@@ -58,7 +109,7 @@ pub struct Decision {
 /// Why a verdict is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Judgement {
-    /// Beyond the minimum effect, the interval excludes zero after Holm, and the pairs agree.
+    /// Beyond the minimum effect, the interval excludes zero over all that is judged, and the pairs agree.
     Changed,
     /// The change is smaller than what is published.
     Small,
@@ -74,8 +125,8 @@ pub enum Judgement {
     TooNoisy,
     /// Beyond the policy's minimum, but not beyond what the record's repeated visits differ by.
     BelowNoiseFloor,
-    /// The interval excludes zero, but not after Holm over everything that is judged.
-    NotAfterHolm,
+    /// The interval excludes zero, but not once the error is shared over everything that is judged.
+    AmongMany,
     /// The t-interval excludes zero and the bootstrap's does not.
     BootstrapDisagrees,
 }
@@ -108,20 +159,19 @@ pub fn decide(measured: &Measured, evidence: &Evidence) -> Decision {
             return decided(Verdict::Inconclusive, Judgement::BelowNoiseFloor, rounds);
         }
         if !adjusted {
-            let alpha = evidence.alpha / evidence.tests.max(1) as f64;
+            // What its own p-value must come down to, as the error is shared among these.
+            let alpha = evidence.alpha * estimate.p_value() / evidence.p_adjusted.unwrap_or(1.0);
             let rounds = rounds_for(mean.abs(), measured, &estimate, alpha);
-            return decided(Verdict::Inconclusive, Judgement::NotAfterHolm, rounds);
+            return decided(Verdict::Inconclusive, Judgement::AmongMany, rounds);
         }
         if !confirmed {
             let rounds = rounds_for(mean.abs() / 2.0, measured, &estimate, evidence.alpha);
             return decided(Verdict::Inconclusive, Judgement::BootstrapDisagrees, rounds);
         }
-        let up = change > 0.0;
         let verdict = match evidence.better {
-            Better::Higher if up => Verdict::Better,
-            Better::Lower if !up => Verdict::Better,
-            Better::Higher | Better::Lower => Verdict::Worse,
             Better::Neither => Verdict::NoConsistentChange,
+            Better::Higher | Better::Lower if evidence.is_worse(mean) => Verdict::Worse,
+            Better::Higher | Better::Lower => Verdict::Better,
         };
         return decided(verdict, Judgement::Changed, None);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::stats::family::Size;
 use crate::stats::noise::{self, Noise};
 use crate::stats::{CONFIDENCE, Estimate, bootstrap, mean, paired, summary};
 
@@ -11,7 +12,7 @@ use crate::stats::{CONFIDENCE, Estimate, bootstrap, mean, paired, summary};
 /// sample.
 pub const FIXED_PAIRS: usize = 4;
 /// What a generator resolves of a rate or a latency, as a log-ratio: HDR histograms of three digits keep a thousandth.
-const RESOLUTION: f64 = 0.001;
+pub(super) const RESOLUTION: f64 = 0.001;
 
 /// What the numbers of a change are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -45,6 +46,15 @@ impl Scale {
         match self {
             Self::Ratio => difference.exp_m1(),
             Self::Difference => difference,
+        }
+    }
+
+    /// How far the mean difference is from none where a change of this size, up or down, is printed.
+    pub(super) fn least(self, change: f64, up: bool) -> f64 {
+        match self {
+            Self::Ratio if up => change.ln_1p(),
+            Self::Ratio => -(-change).ln_1p(),
+            Self::Difference => change,
         }
     }
 
@@ -97,6 +107,8 @@ pub struct Measured {
     pub over_pairs: bool,
     /// The bootstrap's interval, from ten paired runs on, where the t-interval excludes zero: it can only withhold a verdict.
     pub bootstrap: Option<(f64, f64)>,
+    /// The size of the differences, from which it is known what chance alone could publish; absent with too few runs.
+    pub size: Option<Size>,
     /// The noise of one run.
     pub noise: Option<Noise>,
     /// Paired runs; of two records the fewer on either side.
@@ -153,6 +165,7 @@ pub fn measure(pairs: &[PairRuns], zero_based: bool, seed: u64) -> Option<Measur
     let paired: usize = blocks.iter().map(Vec::len).sum();
     let by_pair = by_pair(differences.iter().map(|(pair, differences)| (*pair, differences.clone())));
     let over_pairs = by_pair.len() > FIXED_PAIRS;
+    let pair_means = [by_pair.iter().filter_map(|pair| mean(pair)).collect::<Vec<f64>>()];
     let estimate = if over_pairs { paired::over_blocks(&by_pair) } else { paired::within_blocks(&blocks) };
     let resolved = |estimate: Estimate, runs: usize| estimate.with_error_of_at_least(resolution / (runs as f64).sqrt());
     let estimate = estimate.map(|estimate| resolved(estimate, paired));
@@ -167,10 +180,11 @@ pub fn measure(pairs: &[PairRuns], zero_based: bool, seed: u64) -> Option<Measur
             .filter_map(|(pair, differences)| Some((pair.pair.clone(), mean(differences)?, alone(differences))))
             .collect(),
         over_pairs,
-        bootstrap: estimate.filter(|estimate| estimate.p_value() < 1.0 - CONFIDENCE).and_then(|_| {
-            if over_pairs { resampled_pairs(&by_pair, seed) } else { bootstrap::bca(&blocks, CONFIDENCE, seed) }
-        }),
+        bootstrap: estimate
+            .filter(|estimate| estimate.p_value() < 1.0 - CONFIDENCE)
+            .and_then(|_| bootstrap::bca(if over_pairs { &pair_means } else { &blocks }, CONFIDENCE, seed)),
         estimate,
+        size: Size::of_differences(if over_pairs { &pair_means } else { &blocks }),
         noise: noise::of_repeats(&repeats(pairs, scale)),
         paired,
         rounds: blocks.iter().map(Vec::len).max().unwrap_or(0),
@@ -187,12 +201,6 @@ fn by_pair<'a>(values: impl Iterator<Item = (&'a PairRuns, Vec<f64>)>) -> Vec<Ve
         pairs.entry(&pair.pair).or_default().extend(values);
     }
     pairs.into_values().collect()
-}
-
-/// Where pairs are the sample, they are what is resampled.
-fn resampled_pairs(pairs: &[Vec<f64>], seed: u64) -> Option<(f64, f64)> {
-    let means: Vec<f64> = pairs.iter().map(|pair| mean(pair)).collect::<Option<_>>()?;
-    bootstrap::bca(&[means], CONFIDENCE, seed)
 }
 
 /// New minus base in each round of each record that has both; several runs of a level in a round are averaged first.
@@ -249,7 +257,11 @@ fn between_records(pairs: &[PairRuns], scale: Scale, typical: f64, apart: f64) -
     let differences = both.iter().filter_map(|(pair, base, new)| Some((*pair, vec![moved(base, new)?])));
     let by_pair = by_pair(differences);
     let over_pairs = by_pair.len() > FIXED_PAIRS;
-    let estimate = if over_pairs { paired::over_blocks(&by_pair) } else { paired::welch(&sides) };
+    let (estimate, size) = if over_pairs {
+        (paired::over_blocks(&by_pair), Size::of_differences(&[by_pair.iter().filter_map(|pair| mean(pair)).collect()]))
+    } else {
+        (paired::welch(&sides), Size::of_sides(&sides))
+    };
     let each = both.iter().filter_map(|(pair, base, new)| {
         let alone = paired::welch(&[(base.clone(), new.clone())]);
         Some((pair.pair.clone(), moved(base, new)?, alone))
@@ -262,6 +274,7 @@ fn between_records(pairs: &[PairRuns], scale: Scale, typical: f64, apart: f64) -
         pairs: each.collect(),
         over_pairs,
         bootstrap: None,
+        size,
         noise: noise::of_repeats(&repeats(pairs, scale)),
         paired: fewer,
         rounds: before.iter().chain(&after).copied().min().unwrap_or(0),

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Evidence, Policy, Source, command, decide, measure};
+use super::{Evidence, Policy, Source, adjust, command, decide, measure};
 use super::{Measured, PairRuns, Visit};
 use crate::cell::{Better, Cell, Factor, metric};
 use crate::record::Run;
-use crate::stats::{Summary, holm};
+use crate::stats::Summary;
 use crate::units::BitRate;
 
 const RATE: &str = "throughput_bits_per_second";
@@ -60,7 +60,8 @@ pub struct Picks {
 pub struct Pick {
     /// The pair, engine, stack and settings.
     pub cell: Cell,
-    /// The underlays that may be used, best tier first. Within a tier the order is undecided, and is the topology's.
+    /// The underlays that may be used. The first tier are those that none decidedly beats; a later one's are each beaten by one
+    /// of an earlier tier ([`Candidate::behind`]). Within a tier the order is the topology's, never the rates'.
     pub tiers: Vec<Vec<Candidate>>,
     /// Underlays that should not be used, and why.
     pub unfit: Vec<(Candidate, String)>,
@@ -101,6 +102,9 @@ pub struct Candidate {
     pub loss_ratio: Option<f64>,
     /// The MTUs that its runs found, in bytes.
     pub mtu_bytes: Vec<u64>,
+    /// The underlays that decidedly carry more, best tier first: why it stands where it stands. Of the others nothing is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<String>,
     /// The fewest streams that safely carry the need; absent where none do, or nothing is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams_for_need: Option<String>,
@@ -185,7 +189,12 @@ fn of_group(
         } else {
             lower
         };
-        tiers.push(top.into_iter().map(|ranked| ranked.candidate.clone()).collect());
+        let above: Vec<String> = tiers.iter().flatten().map(|above: &Candidate| above.underlay.clone()).collect();
+        let placed = |ranked: &Ranked| {
+            let behind = above.iter().filter(|winner| beaten_by(&ranked.candidate.underlay, winner)).cloned().collect();
+            Candidate { behind, ..ranked.candidate.clone() }
+        };
+        tiers.push(top.into_iter().map(placed).collect());
         left = lower;
     }
     let command = what_next(source, &cell, tiers.first(), &orders, &missing);
@@ -309,6 +318,7 @@ fn ranked(underlay: &str, runs: &[&Run], options: &PickOptions) -> Ranked {
             loaded_p99_ns: loaded,
             loss_ratio: loss,
             mtu_bytes: mtus,
+            behind: Vec::new(),
             streams_for_need: enough,
         },
         visits: best.map_or_else(Vec::new, |(_, _, visits)| visits.clone()),
@@ -372,22 +382,25 @@ fn orders(source: &Source<'_>, fit: &[Ranked], policy: &Policy) -> Vec<Order> {
             compared.extend(measure(&[runs], false, header.seed).map(|measured| (of, to, measured)));
         }
     }
-    let p_values: Vec<f64> =
-        compared.iter().map(|(_, _, m)| m.estimate.map_or(1.0, |estimate| estimate.p_value())).collect();
-    let tests = p_values.len();
+    let tests = compared.iter().filter(|(_, _, measured)| measured.estimate.is_some()).count();
+    let min_effect = policy.min_effect_of(RATE, header);
+    let evidence = |p_adjusted: Option<f64>| Evidence {
+        p_adjusted,
+        tests,
+        better: Better::Higher,
+        min_effect,
+        floor: metric(RATE).map_or(0.0, |line| line.floor),
+        alpha: Policy::ALPHA,
+        worse_share: 0.5,
+    };
+    let shared: Vec<(&Measured, Evidence)> =
+        compared.iter().map(|(_, _, measured)| (measured, evidence(None))).collect();
+    let adjusted = adjust(&shared);
     compared
         .into_iter()
-        .zip(holm(&p_values))
-        .map(|((of, to, measured), p)| {
-            let evidence = Evidence {
-                p_adjusted: Some(p),
-                tests,
-                better: Better::Higher,
-                min_effect: policy.min_effect_of(RATE, header),
-                floor: metric(RATE).map_or(0.0, |line| line.floor),
-                alpha: Policy::ALPHA,
-            };
-            let decision = decide(&measured, &evidence);
+        .zip(adjusted)
+        .map(|((of, to, measured), p_adjusted)| {
+            let decision = decide(&measured, &evidence(p_adjusted));
             let change = |difference: f64| measured.scale.change(difference);
             let ends = measured.estimate.map(|estimate| estimate.interval(crate::stats::CONFIDENCE));
             Order {

@@ -134,6 +134,15 @@ impl Policy {
     /// The probability of even one false alarm in a comparison.
     pub const ALPHA: f64 = 0.05;
 
+    /// The share of [`Self::ALPHA`] that false calls of *worse* may take under a gate, which asks whether something got worse.
+    /// Elsewhere both ways share it alike.
+    pub const WORSE_SHARE_OF_GATE: f64 = 0.9;
+
+    /// The share of [`Self::ALPHA`] that false calls of *worse* may take.
+    pub const fn worse_share(&self) -> f64 {
+        if self.gate { Self::WORSE_SHARE_OF_GATE } else { 0.5 }
+    }
+
     /// The policy of a gate where nothing else is said.
     pub fn gate() -> Self {
         Self { gate: true, ..Self::default() }

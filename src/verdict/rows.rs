@@ -12,7 +12,7 @@ use super::measured::{self, Measured, PairRuns, Scale, Visit};
 use super::sentence::sentence;
 use super::{By, Change, PairRow, Policy, Row, Source, Together, Unmeasured, Verdict, command};
 use crate::cell::{Better, Cell, Factor, Metric, Quantity, metric, printable};
-use crate::stats::{CONFIDENCE, Estimate, Summary, holm};
+use crate::stats::{CONFIDENCE, Estimate, Summary};
 
 /// The engine that is no engine: the underlay itself.
 pub(super) const RAW: &str = "raw";
@@ -53,9 +53,9 @@ struct Outcome {
 }
 
 impl Draft<'_> {
-    /// The p-value that shares in the error.
-    fn p_value(&self) -> Option<f64> {
-        Some(self.measured.as_ref().filter(|_| self.judged)?.estimate?.p_value())
+    /// What shares in the error.
+    fn sharing(&self) -> Option<&Measured> {
+        self.measured.as_ref().filter(|measured| self.judged && measured.estimate.is_some())
     }
 
     fn change(&self) -> Option<Change> {
@@ -82,13 +82,16 @@ impl<'a> Context<'a> {
         let mut drafts: Vec<Draft<'_>> = self.new.iter().flat_map(|level| self.drafts(level)).collect();
         let rows = drafts.len();
         drafts.extend(self.together(&drafts));
-        let p_values: Vec<f64> = drafts.iter().filter_map(Draft::p_value).collect();
-        let mut adjusted = holm(&p_values).into_iter();
-        for draft in &mut drafts {
-            draft.p_adjusted = draft.p_value().and_then(|_| adjusted.next());
+        let sharing: Vec<usize> = (0..drafts.len()).filter(|&place| drafts[place].sharing().is_some()).collect();
+        let judged: Vec<(&Measured, Evidence)> = sharing
+            .iter()
+            .filter_map(|&place| Some((drafts[place].sharing()?, self.evidence(&drafts[place], sharing.len()))))
+            .collect();
+        for (place, adjusted) in sharing.iter().zip(decide::adjust(&judged)) {
+            drafts[*place].p_adjusted = adjusted;
         }
         let mut outcomes: Vec<Outcome> =
-            drafts.iter().map(|draft| self.judge(draft, p_values.len(), self.environment(draft, &drafts))).collect();
+            drafts.iter().map(|draft| self.judge(draft, sharing.len(), self.environment(draft, &drafts))).collect();
         for place in rows..drafts.len() {
             settle(&drafts, place, &mut outcomes, |draft| self.min_effect(draft));
         }
@@ -193,15 +196,20 @@ impl<'a> Context<'a> {
         explained.then(|| raw.exp_m1())
     }
 
-    fn judge(&self, draft: &Draft<'_>, tests: usize, environment: Option<f64>) -> Outcome {
-        let evidence = Evidence {
+    fn evidence(&self, draft: &Draft<'_>, tests: usize) -> Evidence {
+        Evidence {
             p_adjusted: draft.p_adjusted,
             tests,
             better: draft.line.map_or(Better::Neither, |line| line.better),
             min_effect: self.min_effect(draft),
             floor: draft.line.map_or(0.0, |line| line.floor),
             alpha: Policy::ALPHA,
-        };
+            worse_share: self.policy.worse_share(),
+        }
+    }
+
+    fn judge(&self, draft: &Draft<'_>, tests: usize, environment: Option<f64>) -> Outcome {
+        let evidence = self.evidence(draft, tests);
         let Some(measured) = &draft.measured else {
             let (verdict, why) = (draft.judged.then_some(Verdict::Invalid), self.missing(draft));
             return Outcome { verdict, why, rounds: None, decision: None, together: None };

@@ -46,7 +46,7 @@ pub(super) fn sentence(
         Judgement::BelowNoiseFloor => {
             format!("repeated visits of one level differ by up to {}", size(decision.minimum))
         }
-        Judgement::NotAfterHolm => format!("among {verdicts}, chance alone makes one look like this too often"),
+        Judgement::AmongMany => format!("among {verdicts}, chance alone makes one look like this too often"),
         Judgement::BootstrapDisagrees => {
             "a few runs carry the change: the bootstrap's interval includes zero".to_owned()
         }
