@@ -9,10 +9,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use judged::Judged;
 pub use kind::{TestKind, UnknownTestKind};
 pub use metric::{Better, Metric, Quantity, format_as, metric};
 pub use table::METRICS;
 
+mod judged;
 mod kind;
 mod metric;
 mod table;

@@ -49,6 +49,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         compare: schedule.compare,
         levels: schedule.levels,
         min_effect: topology.min_effect,
+        policy: topology.policy.clone(),
         nodes,
         underlays,
         engines: schedule.engines,

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cell::{Cell, Factor};
+use crate::cell::{Cell, Factor, Judged};
 
 /// The word that marks a record's first line.
 pub const FORMAT: &str = "wglab-record";
@@ -80,6 +80,9 @@ pub struct Header {
     /// The least change that the topology wants published, as a fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_effect: Option<f64>,
+    /// What the topology wants judged, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Judged>,
     /// The plan, whole.
     pub plan: Value,
     /// What each node is: kernel, CPU, capabilities, as its agent told.

@@ -16,13 +16,14 @@ pub use nodes::ssh_argv;
 pub use shipped::{SHIPPED, shipped};
 pub use words::{BadEngine, Delivery, EngineSpec, Profile, Rate, UnderlayKind, UnknownWord};
 
-use crate::cell::{Factor, TestKind};
+use crate::cell::{Factor, Judged, TestKind};
 use crate::units::{BitRate, Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
 
 mod diagnostic;
 mod names;
 mod nodes;
 mod parse;
+mod policy;
 mod reader;
 mod sections;
 mod shipped;
@@ -49,6 +50,8 @@ pub struct Topology {
     pub compare: Option<Factor>,
     /// The smallest change worth calling.
     pub min_effect: Option<Ratio>,
+    /// What is judged, where the file says so.
+    pub policy: Option<Judged>,
     /// The nodes.
     pub nodes: Vec<Node>,
     /// The pairs.

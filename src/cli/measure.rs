@@ -74,6 +74,7 @@ fn header(plan: &Plan, started: String) -> anyhow::Result<Header> {
         compare: plan.compare,
         levels: plan.levels.clone(),
         min_effect: plan.min_effect.map(|effect| effect.fraction()),
+        policy: plan.policy.clone(),
         plan: serde_json::to_value(plan)?,
         nodes: std::collections::BTreeMap::new(),
     })

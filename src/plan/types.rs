@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Delivery, EngineSpec, Pair, Profile, Rate, UnderlayKind};
-use crate::cell::{Cell, Factor, TestKind, ends};
+use crate::cell::{Cell, Factor, Judged, TestKind, ends};
 use crate::units::{BitRate, Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
 
 /// The version of the plan's form.
@@ -35,6 +35,9 @@ pub struct Plan {
     pub levels: BTreeMap<Factor, Vec<String>>,
     /// The topology's minimum effect, if it names one.
     pub min_effect: Option<Ratio>,
+    /// What is judged, where the topology says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Judged>,
     /// The hosts.
     pub nodes: Vec<NodePlan>,
     /// The networks.

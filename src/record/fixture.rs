@@ -34,6 +34,7 @@ impl Made {
             compare: Some(compare),
             levels,
             min_effect: None,
+            policy: None,
             plan: json!({}),
             nodes: ["a1", "a2"].map(|node| (node.to_owned(), facts.clone())).into(),
         };

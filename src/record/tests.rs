@@ -17,6 +17,7 @@ fn header() -> Header {
         compare: Some(Factor::Engine),
         levels: BTreeMap::from([(Factor::Engine, vec!["raw".to_owned(), "embedded".to_owned()])]),
         min_effect: None,
+        policy: None,
         plan: json!({"arrangements": 2}),
         nodes: BTreeMap::from([("a1".to_owned(), json!({"kernel": "6.18.0"}))]),
     }

@@ -43,10 +43,11 @@ fn case(out: &mut String, row: &Row, naming: &Naming) {
     let body = escape::xml(&row.command);
     let _ = write!(out, "  <testcase classname=\"wglab.{}\" name=\"{}\">", escape::xml(&row.level), escape::xml(&name));
     let _ = match row.verdict {
-        Some(Verdict::Worse) => write!(out, "\n    <failure message=\"{message}\">{body}</failure>\n  "),
-        Some(Verdict::Invalid) => write!(out, "\n    <error message=\"{message}\">{body}</error>\n  "),
-        Some(Verdict::Inconclusive) => write!(out, "\n    <skipped message=\"{message}\"/>\n  "),
+        Some(Verdict::Worse) => write!(out, "\n    <failure message=\"{message}\">{body}</failure>"),
+        Some(Verdict::Invalid) => write!(out, "\n    <error message=\"{message}\">{body}</error>"),
+        Some(Verdict::Inconclusive) => write!(out, "\n    <skipped message=\"{message}\"/>"),
         Some(Verdict::Better | Verdict::NoConsistentChange) | None => Ok(()),
     };
-    out.push_str("</testcase>\n");
+    let verdict = row.verdict.map_or("not judged", Verdict::text);
+    let _ = write!(out, "\n    <system-out>{verdict}: {message}\n{body}</system-out>\n  </testcase>\n");
 }

@@ -134,13 +134,13 @@ fn the_detail_shows_every_pair_and_underlay_beside_the_raw_one() {
           -45 % (-46 % to -44 %) over 6 paired runs, p 8.48e-8, adjusted 6.17e-7; minimum 10 %, noise floor 1.2 %; 2 of 2 pairs agree
           a1>a2: 17.2 Gbit/s (17.2-17.4 Gbit/s) -> 9.57 Gbit/s (9.55-9.61 Gbit/s), -44 % (-46 % to -43 %)
           b1>b2: 19.9 Gbit/s (19.7-20.1 Gbit/s) -> 11 Gbit/s (10.9-11.1 Gbit/s), -45 % (-48 % to -42 %)
-          2 underlays together, -44 % (-45 % to -44 %): more than the minimum of 10 %, beyond chance over 12 verdicts, and 4 of 4 pairs on underlays agree
+          2 underlays together, -44 % (-45 % to -44 %): more than the minimum of 10 %, beyond chance among 12 verdicts, and 4 of 4 pairs on underlays agree
           wglab run two-stacks --seed 7 --only underlay=public-ipv4 --only engine=raw --only test=tcp-stream
       raw underlay, tcp-stream, 4 streams, over private: throughput, ebpf: worse
           -44 % (-45 % to -43 %) over 6 paired runs, p 2.70e-7, adjusted 1.57e-6; minimum 10 %, noise floor 1.5 %; 2 of 2 pairs agree
           a1>a2: 17.2 Gbit/s (16.9-17.7 Gbit/s) -> 9.55 Gbit/s (9.48-9.64 Gbit/s), -45 % (-48 % to -40 %)
           b1>b2: 19.5 Gbit/s (19.5-19.8 Gbit/s) -> 11.1 Gbit/s (11-11.1 Gbit/s), -44 % (-45 % to -43 %)
-          2 underlays together, -44 % (-45 % to -44 %): more than the minimum of 10 %, beyond chance over 12 verdicts, and 4 of 4 pairs on underlays agree
+          2 underlays together, -44 % (-45 % to -44 %): more than the minimum of 10 %, beyond chance among 12 verdicts, and 4 of 4 pairs on underlays agree
           wglab run two-stacks --seed 7 --only underlay=private --only engine=raw --only test=tcp-stream
       embedded tunnel, tcp-stream, 4 streams, over public-ipv4: throughput, ebpf: better
     "#);

@@ -205,9 +205,10 @@ fn bottleneck(both: Both<'_>) -> Option<Bottleneck> {
         let meters = &outcome.meters;
         let cpus = meters.cpus.as_ref()?.len();
         let all = meters.busy_seconds()? / (meters.length_ns as f64 / 1e9) / cpus as f64;
-        let of = if both.one_machine { "this machine's" } else { end };
+        let of = if both.one_machine { "this machine's".to_owned() } else { format!("the {end}'s") };
         if all > FULL {
-            let evidence = format!("{of} {cpus} CPUs were at work for {:.0} % of the time", all * 100.0);
+            // Ticks are counted whole, so the sum may be a little more than there was.
+            let evidence = format!("{:.1} of {of} {cpus} CPUs were at work", all.min(1.0) * cpus as f64);
             return Some(Bottleneck { is: "CPU".to_owned(), evidence });
         }
         if let Some((cpu, part)) = meters.hottest_softirq().filter(|(_, part)| *part > 0.85) {

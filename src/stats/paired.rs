@@ -113,3 +113,41 @@ pub fn welch(blocks: &[(Vec<f64>, Vec<f64>)]) -> Option<Estimate> {
     let freedom = if weight > 0.0 { variance * variance / weight } else { least };
     Some(Estimate { mean: difference / count, error: variance.sqrt() / count, freedom })
 }
+
+/// One value with its place in time, and whether it is of the new level.
+pub type Placed = (f64, f64, bool);
+
+/// The difference of two levels that were measured one after the other, beside a steady drift that both share: the analysis of
+/// covariance with the time as covariate (Fisher, Statistical Methods for Research Workers, 4th ed. 1932, section 49.1), in
+/// blocks of equal weight with slopes of their own and the error pooled over them. A drift that is no straight line is in the
+/// difference all the same. `None` where a block has fewer than four values, or no place for a slope.
+pub fn beside_drift(blocks: &[Vec<Placed>]) -> Option<Estimate> {
+    let (mut total, mut unexplained, mut freedom, mut weight) = (0.0, 0.0, 0.0, 0.0);
+    for block in blocks {
+        let column = |of: fn(&Placed) -> f64| -> Option<Vec<f64>> {
+            let values: Vec<f64> = block.iter().map(of).collect();
+            let center = mean(&values)?;
+            Some(values.iter().map(|value| value - center).collect())
+        };
+        let (time, level, value) = (column(|p| p.0)?, column(|p| f64::from(u8::from(p.2)))?, column(|p| p.1)?);
+        let times = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let (tt, tl, ll) = (times(&time, &time), times(&time, &level), times(&level, &level));
+        let own = ll - tl * tl / tt;
+        if block.len() < 4 || own.is_nan() || own <= 1e-9 * ll {
+            return None;
+        }
+        let (tv, lv) = (times(&time, &value), times(&level, &value));
+        let difference = (lv - tl * tv / tt) / own;
+        let slope = (tv - difference * tl) / tt;
+        total += difference;
+        unexplained += (times(&value, &value) - difference * lv - slope * tv).max(0.0);
+        freedom += block.len() as f64 - 3.0;
+        weight += 1.0 / own;
+    }
+    let count = blocks.len() as f64;
+    (count > 0.0).then(|| Estimate {
+        mean: total / count,
+        error: (unexplained / freedom * weight).sqrt() / count,
+        freedom,
+    })
+}

@@ -95,6 +95,26 @@ fn over_blocks_is_student_over_their_means() {
 }
 
 #[test]
+fn a_level_after_the_other_is_told_from_a_drift() {
+    // numpy.linalg.lstsq on [1, time, level]; the error from its residuals.
+    let values = [10.0, 9.9, 9.7, 9.65, 9.2, 9.15, 9.0, 8.8];
+    let block: Vec<paired::Placed> =
+        values.iter().enumerate().map(|(place, value)| (place as f64, *value, place > 3)).collect();
+    let estimate = paired::beside_drift(std::slice::from_ref(&block)).unwrap();
+    near(estimate.mean, -0.255, 1e-9);
+    near(estimate.error, 0.063_992_187_023, 1e-9);
+    near(estimate.freedom, 5.0, 0.0);
+    let slope: Vec<paired::Placed> =
+        (0..8).map(|place| (f64::from(place), f64::from(place) * -0.1, place > 3)).collect();
+    near(paired::beside_drift(&[slope]).unwrap().mean, 0.0, 1e-12);
+    assert_eq!(paired::beside_drift(&[block[..3].to_vec()]), None);
+    assert_eq!(
+        paired::beside_drift(&[vec![(1.0, 1.0, false), (1.0, 1.1, false), (2.0, 2.0, true), (2.0, 2.1, true)]]),
+        None
+    );
+}
+
+#[test]
 fn too_little_gives_no_estimate() {
     assert_eq!(paired::within_blocks(&[]), None);
     assert_eq!(paired::within_blocks(&[vec![0.1], vec![0.2]]), None);

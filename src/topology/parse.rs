@@ -9,18 +9,19 @@ use toml::de::DeTable;
 use super::diagnostic::{Problems, TopologyError};
 use super::nodes::{self, Nodes};
 use super::reader::Table;
-use super::{Topology, sections, tests_and_profiles};
+use super::{Topology, policy, sections, tests_and_profiles};
 use crate::cell::{Factor, printable};
 use crate::units::Ratio;
 
 /// The keys at the top of a file.
-pub(super) const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 13] = [
     "question",
     "nodes",
     "node",
     "pairs",
     "compare",
     "min_effect",
+    "policy",
     "engines",
     "engine",
     "underlay",
@@ -90,6 +91,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
     let profiles = tests_and_profiles::profiles(&root, &tests, problems);
     let compare = root.parsed::<Factor>("compare", problems);
     let min_effect = root.parsed::<Ratio>("min_effect", problems);
+    let judged = policy::policy(&root, problems);
     let question = root.text("question", problems).map(Spanned::into_inner).or_else(|| opening_question(text));
 
     nodes::check_made_here(&root, &nodes, &underlays, problems);
@@ -130,6 +132,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
         question: question.map(|question| printable(&question)),
         compare: compare.map(Spanned::into_inner),
         min_effect: min_effect.map(Spanned::into_inner),
+        policy: judged,
         nodes: list,
         pairs,
         underlays: underlays.into_iter().map(Spanned::into_inner).collect(),

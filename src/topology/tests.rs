@@ -150,7 +150,7 @@ fn an_error_shows_file_line_column_snippet_and_remedy() {
     2 | noodes = ["a1", "a2"]
       | ^^^^^^
       |
-      = help: did you mean `nodes`? the keys of a topology are question, nodes, node, pairs, compare, min_effect, engines, engine, underlay, stack, stacks, settings, test, profile
+      = help: did you mean `nodes`? the keys of a topology are question, nodes, node, pairs, compare, min_effect, policy, engines, engine, underlay, stack, stacks, settings, test, profile
     "#);
 }
 
@@ -236,6 +236,10 @@ fn wrong_units_and_types_are_refused_with_the_remedy() {
         (changed("[[test]]", "[test]"), "8:2", "in two brackets"),
         (changed("pairs", "min_effect = \"150%\"\npairs"), "3:14", "out of range"),
         (changed("pairs", "min_effect = 5\npairs"), "3:14", "no unit"),
+        (changed("[[test]]", "[policy]\nmetrics = [\"rr_p50_n\"]\n[[test]]"), "9:12", "did you mean `rr_p50_ns`?"),
+        (changed("[[test]]", "[policy]\nmetrics = [\"softirq_ratio\"]\n[[test]]"), "9:12", "it only explains"),
+        (changed("[[test]]", "[policy]\nmin_effects = { rr_p50_ns = \"0%\" }\n[[test]]"), "9:29", "between 0 and 1"),
+        (changed("[[test]]", "[policy]\nmetric = [\"rr_p50_ns\"]\n[[test]]"), "9:1", "did you mean `metrics`?"),
         (changed("pairs", "compare = \"stacks\"\npairs"), "3:11", "did you mean `stack`?"),
         (changed("[[test]]", "[profile.quick]\nrounds = 0\n[[test]]"), "9:10", "from 1 to 1000"),
         (changed("[[test]]", "[profile.quik]\nrounds = 1\n[[test]]"), "8:10", "did you mean `quick`?"),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::measured::in_blocks;
 use super::rows::{Context, RAW};
 use super::{By, Comparison, Policy, Row, Source, Unmeasured, VerdictError};
-use super::{arms, cells, comparable, course};
+use super::{arms, cells, comparable, course, series};
 use crate::cell::{Factor, METRICS, printable};
 
 /// Compares the levels of a factor over `sources`, or the sources themselves. Without `by`, two records or more are
@@ -14,6 +15,7 @@ use crate::cell::{Factor, METRICS, printable};
 /// Nothing to compare, a level that no run has, or records whose conditions differ: see [`VerdictError`].
 pub fn compare(sources: &[Source<'_>], by: Option<&By>, policy: &Policy) -> Result<Comparison, VerdictError> {
     let first = sources.first().ok_or(VerdictError::NoRecord)?;
+    let policy = &policy.over(&first.record.header);
     let by = match by {
         Some(by) => by.clone(),
         None if sources.len() > 1 => By::Record,
@@ -120,6 +122,8 @@ impl Context<'_> {
                 min_effect.max(Policy::BETWEEN_RECORDS) * 100.0
             ));
         }
+        cautions.extend(self.stale());
+        cautions.extend(self.new.iter().find_map(|level| self.one_after_the_other(level, min_effect)));
         for source in self.sources {
             let name = if self.sources.len() > 1 { format!("{}: ", printable(source.name)) } else { String::new() };
             let of_source = course::cautions(source, min_effect);
@@ -135,6 +139,32 @@ impl Context<'_> {
             }
         }
         cautions
+    }
+
+    /// That a level was measured after the other and not in turn, if any cell was.
+    fn one_after_the_other(&self, level: &str, min_effect: f64) -> Option<String> {
+        let By::Factor { .. } = self.by else { return None };
+        let blocked = |arm: &arms::Arm| arm.metrics.keys().any(|name| in_blocks(&arm.pairs(name, self.base, level)));
+        self.arms.values().any(blocked).then(|| {
+            format!(
+                "{} was measured after {} and not in turn with it: a steady drift is told from the change, any other is in it, and \
+                 changes below {:.0} % are not called",
+                printable(level),
+                printable(self.base),
+                min_effect.max(Policy::BETWEEN_RECORDS) * 100.0
+            )
+        })
+    }
+
+    /// How much older the baseline is than the newest record, from a week on.
+    fn stale(&self) -> Option<String> {
+        const DAY: i64 = 24 * 3600;
+        const WEEK: i64 = 7;
+        let times: Vec<i64> = self.sources.iter().filter_map(|source| series::began(source.record)).collect();
+        let days = (times.iter().max()? - times.first()?) / DAY;
+        (*self.by == By::Record && days >= WEEK).then(|| {
+            format!("the baseline is {days} days older: what else changed since then is in the changes too, unless it is a condition in the records")
+        })
     }
 
     /// Where a row stands in a report: by test, then engine, then the rest in the order of the record's levels, then

@@ -90,7 +90,7 @@ fn drift(metric: &Metric, cells: &Logs<'_>, alpha: f64) -> Option<String> {
     let total = drift.total.exp_m1();
     (drift.p < alpha && total.abs() >= WORTH_SAYING).then(|| {
         format!(
-            "{} drifted by {:+.0} % over the record; levels were interleaved, so the drift is in the noise and not in the changes",
+            "{} drifted by {:+.0} % over the record; where levels were measured in turn, that is in the noise and not in the changes",
             metric.title,
             total * 100.0
         )

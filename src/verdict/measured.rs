@@ -81,6 +81,13 @@ pub struct Visit {
     pub value: f64,
 }
 
+impl Visit {
+    /// Its place in time, over records.
+    const fn place(&self) -> (usize, u32) {
+        (self.record, self.order)
+    }
+}
+
 /// The runs of one pair at both levels, over one underlay where several are taken together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PairRuns {
@@ -137,7 +144,8 @@ impl Measured {
 }
 
 /// Estimates the change of a metric over `pairs` from their runs at both levels. Paired within record, pair and round
-/// where a record holds both levels; else the pairs' means are compared. `None` where no pair has both.
+/// where a record holds both levels in turn; else the pairs' means are compared, beside a steady drift where a record holds one
+/// level after the other. `None` where no pair has both.
 ///
 /// `zero_based` asks for differences where a ratio would be undefined or blow up a change of almost nothing. `seed` is
 /// the bootstrap's.
@@ -158,8 +166,8 @@ pub fn measure(pairs: &[PairRuns], zero_based: bool, seed: u64) -> Option<Measur
         Scale::Ratio => RESOLUTION,
         Scale::Difference => 0.0,
     };
-    if !interleaved {
-        return between_records(pairs, scale, typical, apart);
+    if !interleaved || in_blocks(pairs) {
+        return apart_in_time(pairs, scale, typical, apart);
     }
     let blocks: Vec<Vec<f64>> = differences.iter().map(|(_, differences)| differences.clone()).collect();
     let paired: usize = blocks.iter().map(Vec::len).sum();
@@ -240,6 +248,60 @@ fn repeats(pairs: &[PairRuns], scale: Scale) -> Vec<Vec<f64>> {
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// Whether every pair was measured at one level first and then at the other, in one record: then a drift of the machine looks
+/// like a change, and what stands in the same round was not measured together.
+pub(super) fn in_blocks(pairs: &[PairRuns]) -> bool {
+    let both: Vec<&PairRuns> = pairs.iter().filter(|pair| pair.base.len() > 1 && pair.new.len() > 1).collect();
+    !both.is_empty() && both.iter().all(|pair| one_after_the_other(pair))
+}
+
+fn one_after_the_other(pair: &PairRuns) -> bool {
+    let (base, new) = (pair.base.iter().map(Visit::place), pair.new.iter().map(Visit::place));
+    let record = pair.base.first().map(|visit| visit.record);
+    let one_record = pair.base.iter().chain(&pair.new).all(|visit| Some(visit.record) == record);
+    one_record && (base.clone().max() < new.clone().min() || new.max() < base.min())
+}
+
+/// The values of a pair in the order of time.
+fn placed(pair: &PairRuns, scale: Scale) -> Vec<paired::Placed> {
+    let of = |visits: &[Visit], new: bool| {
+        visits.iter().map(|visit| (f64::from(visit.order), scale.on(visit.value), new)).collect::<Vec<_>>()
+    };
+    let mut all = of(&pair.base, false);
+    all.extend(of(&pair.new, true));
+    all
+}
+
+/// What was not measured in turn: the levels lie in two records, or one after the other in one. A steady drift within a record is
+/// told from the change.
+fn apart_in_time(pairs: &[PairRuns], scale: Scale, typical: f64, apart: f64) -> Option<Measured> {
+    let mut measured = between_records(pairs, scale, typical, apart)?;
+    let both: Vec<&PairRuns> = pairs.iter().filter(|pair| !pair.base.is_empty() && !pair.new.is_empty()).collect();
+    if measured.over_pairs || !both.iter().all(|pair| one_after_the_other(pair)) {
+        return Some(measured);
+    }
+    let blocks: Vec<Vec<paired::Placed>> = both.iter().map(|pair| placed(pair, scale)).collect();
+    let alone = |block: &Vec<paired::Placed>| paired::beside_drift(std::slice::from_ref(block));
+    measured.estimate = paired::beside_drift(&blocks);
+    measured.size = None;
+    measured.pairs = both
+        .iter()
+        .zip(&blocks)
+        .filter_map(|(pair, block)| {
+            let estimate = alone(block);
+            let mean = estimate.map_or_else(|| means_apart(block), |estimate| Some(estimate.mean))?;
+            Some((pair.pair.clone(), mean, estimate))
+        })
+        .collect();
+    Some(measured)
+}
+
+fn means_apart(block: &[paired::Placed]) -> Option<f64> {
+    let of =
+        |new: bool| mean(&block.iter().filter(|placed| placed.2 == new).map(|placed| placed.1).collect::<Vec<_>>());
+    Some(of(true)? - of(false)?)
 }
 
 fn between_records(pairs: &[PairRuns], scale: Scale, typical: f64, apart: f64) -> Option<Measured> {

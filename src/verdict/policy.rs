@@ -79,14 +79,14 @@ impl Serialize for By {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Policy {
-    /// The metrics that are judged, instead of the table's own five.
+    /// The metrics that are judged, instead of the topology's or the table's own five.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<String>>,
     /// The least change that is published, instead of the topology's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "min_effect", skip_serializing_if = "Option::is_none")]
     pub min_effect: Option<Ratio>,
     /// The same for single metrics.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, alias = "min_effects", skip_serializing_if = "BTreeMap::is_empty")]
     pub min_effects: BTreeMap<String, Ratio>,
     /// Conditions that were changed on purpose, and may differ between records.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -146,6 +146,19 @@ impl Policy {
     /// The policy of a gate where nothing else is said.
     pub fn gate() -> Self {
         Self { gate: true, ..Self::default() }
+    }
+
+    /// This policy, where it says nothing the one of the record's topology.
+    #[must_use]
+    pub fn over(&self, header: &Header) -> Self {
+        let mut policy = self.clone();
+        if let Some(judged) = &header.policy {
+            policy.metrics = policy.metrics.or_else(|| judged.metrics.clone());
+            for (name, effect) in &judged.min_effects {
+                policy.min_effects.entry(name.clone()).or_insert(*effect);
+            }
+        }
+        policy
     }
 
     /// Whether everything that it names is there.

@@ -28,7 +28,11 @@ pub(super) fn sentence(
                 1 => String::new(),
                 _ => format!(", and {} of {pairs} agree", decision.agree),
             };
-            format!("more than the minimum of {}, beyond chance over {verdicts}{agreement}", size(decision.minimum))
+            let beyond = match evidence.tests {
+                1 => "and beyond chance".to_owned(),
+                _ => format!("beyond chance among {verdicts}"),
+            };
+            format!("more than the minimum of {}, {beyond}{agreement}", size(decision.minimum))
         }
         Judgement::Small => format!("steady, but less than the minimum of {}", size(decision.minimum)),
         Judgement::BelowFloor => {

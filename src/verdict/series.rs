@@ -149,6 +149,7 @@ pub fn series(sources: &[Source<'_>], policy: &Policy) -> Result<Series, Verdict
     if sources.len() < 3 {
         return Err(VerdictError::ShortSeries { records: sources.len() });
     }
+    let policy = &sources.first().map_or_else(|| policy.clone(), |source| policy.over(&source.record.header));
     let mut sources = sources.to_vec();
     sources.sort_by_key(|source| (began(source.record), source.record.header.started.clone()));
     if let Some(name) = twice(&sources) {
@@ -200,7 +201,7 @@ fn twice(sources: &[Source<'_>]) -> Option<String> {
 }
 
 /// When a record began, in seconds; absent where it does not say so in a way that can be read.
-fn began(record: &Record) -> Option<i64> {
+pub(super) fn began(record: &Record) -> Option<i64> {
     record.header.started.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
 }
 

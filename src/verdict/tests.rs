@@ -1,5 +1,6 @@
 //! What a verdict must be, by hand-made records.
 
+mod courses;
 mod decisions;
 mod families;
 mod picks;

@@ -7,7 +7,7 @@ fn csv_is_one_line_for_each_row() {
     let made = upgrade(0.9, 0.01, 3);
     insta::assert_snapshot!(gated(&made, Format::Csv).replace("\r\n", "\n"), @r#"
     pair,underlay,engine,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,compared,base,new,base_median,new_median,scale,change,low,high,p,p_adjusted,minimum,paired_runs,pairs,pairs_agree,verdict,why,command
-    ,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,worse,"more than the minimum of 5.0 %, beyond chance over 1 verdict",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+    ,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,worse,"more than the minimum of 5.0 %, and beyond chance",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
     "#);
     let sources = sources(&made);
     insta::assert_snapshot!(render(&Report::new(&sources, None), Format::Csv).replace("\r\n", "\n"), @r#"
@@ -146,7 +146,7 @@ fn json_carries_cells_and_the_comparison() {
             "floor": 0.02041212473750431,
             "judged": true,
             "verdict": "worse",
-            "why": "more than the minimum of 5.0 %, beyond chance over 1 verdict",
+            "why": "more than the minimum of 5.0 %, and beyond chance",
             "command": "wglab run pair --seed 7 --only test=tcp-stream --only streams=1"
           }
         ],
@@ -173,7 +173,9 @@ fn junit_has_a_case_for_each_verdict() {
     <?xml version="1.0" encoding="UTF-8"?>
     <testsuite name="wglab" tests="1" failures="1" errors="0" skipped="0">
       <testcase classname="wglab.new" name="tcp-stream, 1 stream: throughput">
-        <failure message="-9.9 % (-11 % to -8.9 %): more than the minimum of 5.0 %, beyond chance over 1 verdict">wglab run pair --seed 7 --only test=tcp-stream --only streams=1</failure>
+        <failure message="-9.9 % (-11 % to -8.9 %): more than the minimum of 5.0 %, and beyond chance">wglab run pair --seed 7 --only test=tcp-stream --only streams=1</failure>
+        <system-out>worse: -9.9 % (-11 % to -8.9 %): more than the minimum of 5.0 %, and beyond chance
+    wglab run pair --seed 7 --only test=tcp-stream --only streams=1</system-out>
       </testcase>
     </testsuite>
     "#);
@@ -182,6 +184,8 @@ fn junit_has_a_case_for_each_verdict() {
     <testsuite name="wglab" tests="1" failures="0" errors="0" skipped="1">
       <testcase classname="wglab.new" name="tcp-stream, 1 stream: throughput">
         <skipped message="-2.1 % (-21 % to +21 %): the interval is wider than the change of 5.0 % that was asked for; about 31 rounds would decide"/>
+        <system-out>inconclusive: -2.1 % (-21 % to +21 %): the interval is wider than the change of 5.0 % that was asked for; about 31 rounds would decide
+    wglab run pair --seed 7 --only test=tcp-stream --only streams=1</system-out>
       </testcase>
     </testsuite>
     "#);
@@ -195,7 +199,7 @@ fn junit_has_a_case_for_each_verdict() {
 fn github_annotates_what_wants_attention() {
     insta::assert_snapshot!(gated(&upgrade(0.9, 0.01, 6), Format::Github), @r#"
     ::error title=wglab::Gate failed: new is worse than old in throughput (tcp-stream, 1 stream): -9.9 %25 (95 %25 interval -11 %25 to -8.9 %25).
-    ::error title=tcp-stream%2C 1 stream%3A throughput::worse, -9.9 %25 (-11 %25 to -8.9 %25): more than the minimum of 5.0 %25, beyond chance over 1 verdict. Repeat: wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+    ::error title=tcp-stream%2C 1 stream%3A throughput::worse, -9.9 %25 (-11 %25 to -8.9 %25): more than the minimum of 5.0 %25, and beyond chance. Repeat: wglab run pair --seed 7 --only test=tcp-stream --only streams=1
     "#);
 }
 
@@ -237,4 +241,25 @@ fn numbers_read_as_people_write_them() {
     assert_eq!(text::change("loss_ratio", Scale::Difference, 0.02), "+2 points");
     assert_eq!(text::change(RATE, Scale::Difference, -1e9), "-1 Gbit/s");
     assert_eq!(text::listed(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
+}
+
+#[test]
+fn the_headline_is_what_was_received() {
+    // Field case E-16: 10 Gbit/s were sent, 6 arrived.
+    let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["embedded"])]);
+    for round in 1..=3 {
+        let levels = [(Factor::Pair, "a1>a2"), (Factor::Engine, "embedded"), (Factor::Test, "udp-stream")];
+        made.run(round, &levels, &[(RATE, 6e9), ("sent_bits_per_second", 1e10), ("loss_ratio", 0.4)]);
+    }
+    let text = render(&Report::new(&sources(&made), None), Format::Table);
+    assert!(first_line(&text).contains("6 Gbit/s") && !first_line(&text).contains("10 Gbit/s"), "{text}");
+}
+
+#[test]
+fn a_precision_that_was_not_reached_is_said() {
+    // Field case E-17.
+    let text = gated(&upgrade(1.0, 0.2, 4), Format::Table);
+    assert!(first_line(&text).contains("4 rounds did not decide, about"), "{text}");
+    assert!(text.contains("the interval is wider than the change of 5.0 % that was asked for"), "{text}");
+    assert!(text.contains("Decide: wglab run pair --seed 7 --rounds "), "{text}");
 }

@@ -248,5 +248,30 @@ fn a_policy_that_names_what_is_not_there_is_refused() {
     let read: Policy =
         toml::from_str("metrics = [\"rr_p99_ns\"]\nmin-effect = \"5%\"\n[min-effects]\nrr_p99_ns = \"15%\"").unwrap();
     assert!(read.check().is_ok() && read.judges("rr_p99_ns") && !read.judges(RATE));
-    assert!(toml::from_str::<Policy>("min_effect = \"5%\"").is_err());
+    // As a topology writes it, too.
+    assert_eq!(
+        toml::from_str::<Policy>("min_effect = \"5%\"").unwrap(),
+        toml::from_str("min-effect = \"5%\"").unwrap()
+    );
+    assert!(toml::from_str::<Policy>("least_effect = \"5%\"").is_err());
+}
+
+#[test]
+fn the_topologys_policy_judges_unless_another_is_given() {
+    let mut made = engines(&[1e9; 4], &[1e9; 4], "rr_p99_ns");
+    for run in &mut made.record.runs {
+        let is_new = run.factors.get(Factor::Engine) == Some("new");
+        run.metrics.insert("rr_p99_ns".to_owned(), if is_new { 240e3 } else { 200e3 } + f64::from(run.order) * 10.0);
+    }
+    assert_eq!(within(&made, &Policy::gate()).rows[0].verdict, None, "the table does not judge it");
+    let judged = crate::cell::Judged { metrics: Some(vec!["rr_p99_ns".to_owned()]), ..Default::default() };
+    made.record.header.policy = Some(judged.clone());
+    assert_eq!(within(&made, &Policy::gate()).rows[0].verdict, Some(Verdict::Worse));
+    let min_effects = [("rr_p99_ns".to_owned(), Ratio::from_fraction(0.3))].into();
+    made.record.header.policy = Some(crate::cell::Judged { min_effects, ..judged });
+    assert_eq!(within(&made, &Policy::gate()).rows[0].verdict, Some(Verdict::NoConsistentChange));
+    let own = Policy { min_effects: [("rr_p99_ns".to_owned(), Ratio::from_fraction(0.1))].into(), ..Policy::gate() };
+    assert_eq!(within(&made, &own).rows[0].verdict, Some(Verdict::Worse));
+    let own = Policy { metrics: Some(vec![RATE.to_owned()]), ..Policy::gate() };
+    assert_eq!(within(&made, &own).rows[0].verdict, None);
 }
