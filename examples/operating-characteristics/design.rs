@@ -100,21 +100,21 @@ pub(crate) fn judge(design: &Design, metrics: &[Vec<PairRuns>]) -> Vec<(Measured
         measured.iter_mut().for_each(|measured| measured.size = None);
     }
     let tests = measured.iter().filter(|measured| measured.estimate.is_some()).count();
-    let evidence = |p_adjusted| Evidence {
+    let evidence = |measured: &Measured, p_adjusted| Evidence {
         p_adjusted,
         tests,
         better: Better::Higher,
-        min_effect: MIN_EFFECT,
+        min_effect: if measured.interleaved { MIN_EFFECT } else { MIN_EFFECT.max(Policy::BETWEEN_RECORDS) },
         floor: 1e6,
         alpha: Policy::ALPHA,
         worse_share: Policy::gate().worse_share(),
     };
-    let adjusted = adjust(&measured.iter().map(|measured| (measured, evidence(None))).collect::<Vec<_>>());
+    let adjusted = adjust(&measured.iter().map(|measured| (measured, evidence(measured, None))).collect::<Vec<_>>());
     measured
         .into_iter()
         .zip(adjusted)
         .map(|(measured, p_adjusted)| {
-            let decision = decide(&measured, &evidence(p_adjusted));
+            let decision = decide(&measured, &evidence(&measured, p_adjusted));
             (measured, decision)
         })
         .collect()

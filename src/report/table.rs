@@ -194,7 +194,7 @@ pub(super) fn to_decide(report: &Report<'_>) -> Option<String> {
     let rounds =
         comparison.rows.iter().filter(|row| row.verdict == Some(Verdict::Inconclusive)).map(|row| row.rounds_needed);
     let rounds = rounds.flatten().max()?;
-    Some(escape::plain(&with_rounds(&source.record.header, rounds)))
+    Some(escape::plain(&with_rounds(&source.record.header, rounds)?))
 }
 
 pub(super) fn section(out: &mut String, title: &str, items: &[String]) {

@@ -210,7 +210,7 @@ fn the_answer_says_what_a_stranger_should_do() {
     insta::assert_snapshot!(first_line(&gated(&upgrade(0.9, 0.01, 6), Format::Table)), @"Gate failed: new is worse than old in throughput (tcp-stream, 1 stream): -9.9 % (95 % interval -11 % to -8.9 %).");
     insta::assert_snapshot!(first_line(&gated(&upgrade(1.3, 0.01, 6), Format::Table)), @"Gate passed: new is better than old in throughput (tcp-stream, 1 stream): +30 % (95 % interval +29 % to +32 %).");
     insta::assert_snapshot!(first_line(&gated(&upgrade(1.0, 0.01, 6), Format::Table)), @"Gate passed: no consistent change between old and new in throughput (tcp-stream, 1 stream): +0.1 % (95 % interval -1.1 % to +1.2 %); one of 5.0 % or more would have shown.");
-    insta::assert_snapshot!(first_line(&gated(&upgrade(1.0, 0.2, 4), Format::Table)), @"Gate inconclusive between old and new in throughput (tcp-stream, 1 stream): -2.1 % (95 % interval -21 % to +21 %): 4 rounds did not decide, about 31 would.");
+    insta::assert_snapshot!(first_line(&gated(&upgrade(1.0, 0.2, 4), Format::Table)), @"Gate inconclusive between old and new in throughput (tcp-stream, 1 stream): -2.1 % (95 % interval -21 % to +21 %): 4 rounds did not decide, about 72 would.");
     insta::assert_snapshot!(first_line(&gated(&upgrade(0.5, 0.0, 1), Format::Table)), @"Gate inconclusive between old and new in throughput (tcp-stream, 1 stream): -50 %: 1 round did not decide, about 3 would.");
     let mut broken = upgrade(1.0, 0.01, 4);
     for run in broken.record.runs.iter_mut().filter(|run| run.factors.get(Factor::Engine) == Some("new")) {

@@ -209,10 +209,12 @@ fn the_change_that_a_plan_can_see_is_the_noncentral_ts() {
 
 #[test]
 fn the_rounds_that_would_decide_are_the_fewest() {
-    let rounds = power::rounds_for(0.05, 0.08, 2, 0.05).unwrap();
-    let half = |rounds: f64| t_quantile(0.975, 2.0 * (rounds - 1.0)).unwrap() * 0.08 / (2.0 * rounds).sqrt();
+    let rounds = power::rounds_for(0.05, 0.08, 4.0, 2, 0.05).unwrap();
+    // scipy.stats.chi2.ppf(0.25, 4)
+    let planned = 0.08 * (4.0_f64 / 1.922_557_526).sqrt();
+    let half = |rounds: f64| t_quantile(0.975, 2.0 * (rounds - 1.0)).unwrap() * planned / (2.0 * rounds).sqrt();
     assert!(half(f64::from(rounds)) <= 0.05 && half(f64::from(rounds) - 1.0) > 0.05, "{rounds}");
-    assert_eq!(power::rounds_for(0.001, 1.0, 1, 0.05), None);
+    assert_eq!(power::rounds_for(0.001, 1.0, 4.0, 1, 0.05), None);
 }
 
 #[test]

@@ -23,9 +23,12 @@ pub(super) fn row(sources: &[Source<'_>], by: &By, base: &str, cell: &Cell, leve
     header.map_or_else(String::new, |header| narrowed(header, cell, compared))
 }
 
-/// The record's own command with another number of rounds.
-pub fn with_rounds(header: &Header, rounds: u32) -> String {
-    with_options(header, &Cell::new(), &[("--rounds", rounds.to_string())])
+/// What `--rounds` takes at most: so many would not decide in a day.
+pub(super) const MOST_ROUNDS: u32 = 1000;
+
+/// The record's own command with another number of rounds; `None` where that is more than can be asked for.
+pub fn with_rounds(header: &Header, rounds: u32) -> Option<String> {
+    (rounds <= MOST_ROUNDS).then(|| with_options(header, &Cell::new(), &[("--rounds", rounds.to_string())]))
 }
 
 /// The record's own command, narrowed to `cell`, with these options instead of its own of the same name.

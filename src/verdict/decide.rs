@@ -208,7 +208,7 @@ fn rounds_for(half_width: f64, measured: &Measured, estimate: &Estimate, alpha: 
         return None;
     }
     let deviation = estimate.error * (measured.paired as f64).sqrt();
-    let rounds = power::rounds_for(half_width, deviation, measured.pairs.len(), alpha)?;
+    let rounds = power::rounds_for(half_width, deviation, estimate.freedom, measured.pairs.len(), alpha)?;
     let more = u32::try_from(measured.rounds).ok()?.checked_add(1)?;
     Some(rounds.max(more))
 }

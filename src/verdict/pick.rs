@@ -239,6 +239,7 @@ fn what_next(
     let within = |name: &str| first.iter().any(|candidate| candidate.underlay == name);
     let rounds =
         orders.iter().filter(|order| within(&order.of) && within(&order.to)).filter_map(|o| o.rounds_needed).max()?;
+    let rounds = (rounds <= command::MOST_ROUNDS).then_some(rounds)?;
     let names: Vec<&str> = first.iter().map(|candidate| candidate.underlay.as_str()).collect();
     with(&[("--only", format!("underlay={}", names.join(","))), ("--rounds", rounds.to_string())])
 }

@@ -69,18 +69,18 @@ fn a_pick_names_the_underlay_and_what_it_safely_carries() {
 fn an_undecided_order_is_a_tie() {
     let picks = picked(&mesh([2e9, 2.3e9, 2.4e9], 0.2, true), Some("3Gbit/s"));
     insta::assert_snapshot!(pick_table(&picks), @r#"
-    public-ipv4, public-ipv6 and private are a tie for fra>hel, embedded tunnel: about 125 rounds would break it; 1.59 Gbit/s in the weaker direction (reverse, 4 streams); safe are 1.11 Gbit/s over TCP and 600 Mbit/s over UDP; 3 Gbit/s does not fit safely.
+    public-ipv4, public-ipv6 and private are a tie for fra>hel, embedded tunnel: about 256 rounds would break it; 1.59 Gbit/s in the weaker direction (reverse, 4 streams); safe are 1.11 Gbit/s over TCP and 600 Mbit/s over UDP; 3 Gbit/s does not fit safely.
 
     fra>hel, embedded tunnel
     underlay     rank  weaker          rate     safe TCP    safe UDP  p99 under load  loss  MTU
     public-ipv4  tie   reverse  1.59 Gbit/s  1.11 Gbit/s  600 Mbit/s          900 µs  0 %   1420
     public-ipv6  tie   forward  1.88 Gbit/s  1.31 Gbit/s  600 Mbit/s          900 µs  0 %   1420
     private      tie   reverse  2.05 Gbit/s  1.44 Gbit/s  600 Mbit/s          900 µs  0 %   1420
-      public-ipv4 against public-ipv6: -12 % (-55 % to +71 %), undecided, about 125 rounds would decide
-      public-ipv4 against private: -15 % (-48 % to +39 %), undecided, about 68 rounds would decide
-      public-ipv6 against private: -2.9 % (-26 % to +28 %), undecided, about 24 rounds would decide
+      public-ipv4 against public-ipv6: -12 % (-55 % to +71 %), undecided, about 256 rounds would decide
+      public-ipv4 against private: -15 % (-48 % to +39 %), undecided, about 138 rounds would decide
+      public-ipv6 against private: -2.9 % (-26 % to +28 %), undecided, about 46 rounds would decide
 
-    Next: wglab run fleet.toml --profile quick --only engine=embedded --only underlay=public-ipv4,public-ipv6,private --rounds 125
+    Next: wglab run fleet.toml --profile quick --only engine=embedded --only underlay=public-ipv4,public-ipv6,private --rounds 256
     "#);
     let order: Vec<&str> = picks.picks[0].tiers[0].iter().map(|candidate| candidate.underlay.as_str()).collect();
     assert_eq!(order, ["public-ipv4", "public-ipv6", "private"], "a tie keeps the topology's order");

@@ -107,7 +107,7 @@ fn retries_in_one_session_are_one_opinion() {
     assert_eq!(series_gate(&found), GateResult::Inconclusive);
     assert!(found.cautions[0].contains("9 records are 6 sessions"), "{:?}", found.cautions);
     // A second session confirms it.
-    let mut confirmed = records.clone();
+    let mut confirmed = records;
     let mut last = confirmed[8].1.clone();
     last.header.started = "2026-11-07T03:00:00Z".to_owned();
     confirmed.push(("r10".to_owned(), last));
