@@ -6,7 +6,7 @@ use super::{Report, escape, text};
 use crate::cell::{Cell, Factor};
 use crate::verdict::{By, Change, Comparison, Row, Scale, Verdict, repeat};
 
-/// Metrics that the key table shows without judging them: R1's tails.
+/// Metrics that the key table shows without judging them: tails.
 const ALSO_SHOWN: [&str; 2] = ["rr_p99_ns", "crr_p99_ns"];
 
 /// One line of the key table.

@@ -124,7 +124,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// The least change in reference tables: what R1's authors call noise.
+    /// The least change in reference tables: what is called noise between servers of one kind.
     pub const REFERENCE_EFFECT: f64 = 0.10;
     /// The least change under a gate.
     pub const GATE_EFFECT: f64 = 0.05;

@@ -1,7 +1,7 @@
 //! Records in the order of time: whether a metric changed, and at which record that began.
 //!
 //! Records that were made close together are one *session*: what the machine was like in that hour is in all of them, so they
-//! are one opinion (field case S-09). The unit is the session wherever there are several; only where all records lie in one is
+//! are one opinion. The unit is the session wherever there are several; only where all records lie in one is
 //! it the record.
 
 mod judge;

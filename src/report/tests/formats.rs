@@ -245,7 +245,7 @@ fn numbers_read_as_people_write_them() {
 
 #[test]
 fn the_headline_is_what_was_received() {
-    // Field case E-16: 10 Gbit/s were sent, 6 arrived.
+    // 10 Gbit/s were sent, 6 arrived.
     let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["embedded"])]);
     for round in 1..=3 {
         let levels = [(Factor::Pair, "a1>a2"), (Factor::Engine, "embedded"), (Factor::Test, "udp-stream")];
@@ -257,7 +257,6 @@ fn the_headline_is_what_was_received() {
 
 #[test]
 fn a_precision_that_was_not_reached_is_said() {
-    // Field case E-17.
     let text = gated(&upgrade(1.0, 0.2, 4), Format::Table);
     assert!(first_line(&text).contains("4 rounds did not decide, about"), "{text}");
     assert!(text.contains("the interval is wider than the change of 5.0 % that was asked for"), "{text}");

@@ -106,7 +106,7 @@ fn a_stale_baseline_is_said() {
 
 #[test]
 fn a_decision_takes_a_minimum_effect_and_an_interval() {
-    // Field case S-14: 4 % in the same direction every time is certain and small; 30 % once is large and not certain.
+    // 4 % in the same direction every time is certain and small; 30 % once is large and not certain.
     let steady = verdict_of(
         &[1e9; 8],
         &[0.96e9, 0.961e9, 0.959e9, 0.96e9, 0.96e9, 0.962e9, 0.958e9, 0.96e9],

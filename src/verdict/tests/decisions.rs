@@ -155,7 +155,6 @@ fn a_missing_metric_is_invalid_and_never_unchanged() {
 #[test]
 fn what_is_near_zero_needs_its_absolute_floor() {
     let judge = |metric: &str| Policy { metrics: Some(vec![metric.to_owned()]), ..Policy::default() };
-    // Field case S-13.
     let row = verdict_of(&[1e-5; 4], &[3e-5; 4], "loss_ratio", &judge("loss_ratio"));
     assert_eq!(row.verdict, Some(Verdict::NoConsistentChange), "{}", row.why);
     let row = verdict_of(&[4e3, 4.1e3, 3.9e3], &[7e3, 7.2e3, 6.9e3], "jitter_ns", &judge("jitter_ns"));

@@ -64,7 +64,7 @@ fn a_gate_asks_for_what_got_worse_and_a_comparison_for_both() {
 
 #[test]
 fn a_false_alarm_is_rare_over_identical_arms() {
-    // Field cases S-01 and S-10: many metrics, no change, 4 % noise. docs/statistics.md has the whole grid.
+    // Many metrics, no change, 4 % noise. docs/statistics.md has the whole grid.
     let mut alarms = 0;
     for seed in 0..100 {
         let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["old", "new"])]);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_moved_with_the_raw_underlay_is_the_environment() {
-    // Field case N9: raw and tunnel both lose a quarter.
+    // Raw and tunnel both lose a quarter.
     let (old, new) = two_records(0.75, 0.75);
     let comparison = between(&old, &new, &Policy::gate()).unwrap();
     for row in &comparison.rows {

@@ -95,7 +95,7 @@ fn a_history_without_a_change_is_called_one_rarely() {
 
 #[test]
 fn retries_in_one_session_are_one_opinion() {
-    // Field case S-09: five nights, then four retries within an hour that all say the same.
+    // Five nights, then four retries within an hour that all say the same.
     let hours = [0.0, 24.0, 48.0, 72.0, 96.0, 120.0, 120.2, 120.4, 120.6];
     let tunnel = [1.0, 1.01, 0.99, 1.0, 1.005, 0.7, 0.71, 0.69, 0.7];
     let records = history(&hours, &tunnel, &[1.0; 9], 0.0);
