@@ -39,7 +39,7 @@ const PROBE: Duration = Duration::from_secs(10);
 /// Files that cannot be used: shown with their snippets.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of the files cannot be used", .0.len())]
-pub(super) struct Refused(pub(super) Vec<Box<ConfError>>);
+pub(super) struct Refused(pub(super) Vec<ConfError>);
 
 /// What an argument is.
 #[derive(Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ fn sources(arguments: &[Argument], output: &Output) -> anyhow::Result<Vec<Source
             Argument::Host { .. } => {}
             Argument::Conf(file) => match read(file, output)? {
                 Ok(conf) => sources.push(of_conf(file, &files, &conf, facts.as_ref())),
-                Err(error) => refused.push(error),
+                Err(error) => refused.push(*error),
             },
             Argument::Interface(name) => sources.push(of_interface(name, facts.as_ref())?),
         }

@@ -220,7 +220,7 @@ fn names_are_made_to_fit() {
 fn arguments_are_told_apart() {
     let host = |text: &str| match argument(text).unwrap() {
         Argument::Host { name, argv, .. } => (name, argv),
-        other => panic!("{text}: {other:?}"),
+        other @ (Argument::Conf(_) | Argument::Interface(_)) => panic!("{text}: {other:?}"),
     };
     assert_eq!(host("ssh:root@fra.example.net:2222").0, "fra");
     assert_eq!(host("ssh:root@203.0.113.7").0, "203.0.113.7");

@@ -120,9 +120,10 @@ fn key(
         return None;
     }
     if let Some(before) = seen.insert(key, entry.line).filter(|_| !key.accumulates()) {
-        let help = match key {
-            Key::PublicKey => "keep one of them; a [Peer] line may be missing between",
-            _ => "keep one of them",
+        let help = if key == Key::PublicKey {
+            "keep one of them; a [Peer] line may be missing between"
+        } else {
+            "keep one of them"
         };
         remarks.warning(
             entry.key_span.clone(),

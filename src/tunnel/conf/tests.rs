@@ -650,7 +650,7 @@ fn keys_that_are_none() {
         (&zero, "all zeros"),
     ] {
         for (interface, key) in [(true, "PrivateKey"), (false, "PublicKey"), (false, "PresharedKey")] {
-            if key == "PresharedKey" && *text == zero {
+            if key == "PresharedKey" && text == zero {
                 continue;
             }
             let line = format!("{key} = {text}");
@@ -658,7 +658,7 @@ fn keys_that_are_none() {
             assert!(problem.message.contains(says), "{line}: {problem}");
             let error =
                 quick(&whole(if interface { &line } else { "" }, if interface { "" } else { &line })).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains(&*text), "{key} = {text}\n{error}");
+            assert!(!format!("{error} {error:?}").contains(text), "{key} = {text}\n{error}");
         }
     }
     let (conf, warnings) = warned("", &format!("PresharedKey = {zero}"));

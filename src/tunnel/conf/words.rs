@@ -2,6 +2,7 @@
 
 /// A key of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::enum_variant_names, reason = "the names are those of the files")]
 pub(super) enum Key {
     PrivateKey,
     ListenPort,

@@ -91,7 +91,7 @@ impl Drop for Server {
 
 fn full() -> SetDevice {
     let peer = |number: u8, nets: &[&str]| SetPeer {
-        preshared_key: (number % 2 == 0).then(|| PresharedKey::from_bytes([number + 90; 32])),
+        preshared_key: number.is_multiple_of(2).then(|| PresharedKey::from_bytes([number + 90; 32])),
         endpoint: Some(SocketAddr::from(([198, 51, 100, number], 51820))),
         keepalive: Some(u16::from(number) * 7),
         replace_allowed_ips: true,
@@ -112,12 +112,15 @@ fn full() -> SetDevice {
     }
 }
 
+/// Preshared key, endpoint, keepalive, prefixes.
+type PeerModel = (Option<PresharedKey>, Option<SocketAddr>, u16, Vec<IpNet>);
+
 /// What a device must be after a request, said a second time and in the plainest way.
 #[derive(Default, Clone)]
 struct Model {
     private: Option<PrivateKey>,
     fwmark: Option<u32>,
-    peers: BTreeMap<PublicKey, (Option<PresharedKey>, Option<SocketAddr>, u16, Vec<IpNet>)>,
+    peers: BTreeMap<PublicKey, PeerModel>,
 }
 
 impl Model {
