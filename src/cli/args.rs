@@ -83,8 +83,8 @@ const INIT_HELP: &str = "The topology goes to standard output, remarks to standa
   wglab init /etc/wireguard/wg0.conf > wg0.toml
   wglab init fra/wg0.conf hel/wg0.conf > pair.toml
   wglab init wg0 > wg0.toml
-No key of a file or an interface is copied, and no hook is run. Exit codes: 0 the topology loads; 2 it does not, or something in it is \
-still to be filled in.";
+No key of a file or an interface is copied, and no hook is run. Exit codes: 0 the topology loads, and all that was named is in it; \
+2 it does not, or something is left to be filled in.";
 
 /// What to write a topology from.
 #[derive(Debug, Args)]

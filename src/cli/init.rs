@@ -59,10 +59,10 @@ pub(super) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Exit> {
     notes.iter().for_each(|note| output.note(note));
     draft.leave_out_lonely();
     let (text, missing) = write::topology(&draft);
-    for what in &missing {
-        output.reason(&format!("{what}; fill it in"));
+    for missing in &missing {
+        output.reason(&missing.what);
+        complete &= !missing.named;
     }
-    complete &= missing.is_empty();
     output.data(&text)?;
     if let Err(error) = Topology::parse("the topology", &text) {
         complete = false;
@@ -133,7 +133,7 @@ fn hosts(arguments: &[Argument], draft: &mut Draft, output: &Output) -> anyhow::
     let told = block_on(async { Ok(futures_util::future::join_all(probes).await) })?;
     let mut complete = true;
     for ((name, reach, _), told) in named.into_iter().zip(told) {
-        let mut node = Node { name: name.clone(), reach: Some(reach.clone()), ..Node::default() };
+        let mut node = Node { name: name.clone(), named: true, reach: Some(reach.clone()), ..Node::default() };
         match told {
             Ok(facts) => node.take(&facts),
             Err(error) => {

@@ -106,7 +106,7 @@ pub(super) fn add(draft: &mut Draft, sources: &[Source], resolve: &dyn Fn(&str) 
     let own: Vec<usize> = sources
         .iter()
         .map(|source| {
-            let mut node = Node { name: source.name.clone(), ..Node::default() };
+            let mut node = Node { name: source.name.clone(), named: true, ..Node::default() };
             node.keys.extend(source.public_key);
             node.remarks.push(source.says.clone());
             node.tunnels.extend(source.interface.iter().map(|name| (name.clone(), false)));

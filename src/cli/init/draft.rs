@@ -24,6 +24,8 @@ pub(super) struct Draft {
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) name: String,
+    /// Whether an argument named it; others are peers of those.
+    pub(super) named: bool,
     pub(super) reach: Option<Reach>,
     /// By underlay.
     pub(super) addresses: BTreeMap<Underlay, Address>,

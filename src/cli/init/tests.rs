@@ -50,7 +50,7 @@ fn resolver(name: &str) -> Vec<IpAddr> {
 /// The text, which must load and plan, and its topology.
 fn loads(draft: &Draft) -> (String, Topology) {
     let (text, missing) = write::topology(draft);
-    assert_eq!(missing, Vec::<String>::new(), "{text}");
+    assert_eq!(missing, [], "{text}");
     let topology = Topology::parse("t.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     plan(&topology, &Request::default()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     for key in KEYS {
@@ -173,7 +173,10 @@ fn what_is_not_known_is_left_to_be_filled_in_and_never_made_up() {
     let mut draft = Draft::default();
     conf::add(&mut draft, &[fra], &resolver);
     let (text, missing) = write::topology(&draft);
-    assert!(!missing.is_empty() && text.contains("To be filled in"), "{text}");
+    assert!(
+        missing.iter().any(|missing| missing.named) && text.contains("# Left out: it has no known address."),
+        "{text}"
+    );
     assert!(text.contains("# nowhere.example could not be resolved"), "{text}");
     assert!(Topology::parse("t", &text).is_err(), "{text}");
 
@@ -186,7 +189,7 @@ fn what_is_not_known_is_left_to_be_filled_in_and_never_made_up() {
         draft.add(node);
     }
     let (text, missing) = write::topology(&draft);
-    assert_eq!(missing, ["node c has no known address"]);
+    assert_eq!(missing[0].what, "node c has no known address: left out");
     assert_eq!(Topology::parse("t", &text).unwrap().nodes.len(), 2, "{text}");
 }
 

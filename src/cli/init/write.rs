@@ -6,8 +6,17 @@ use std::fmt::Write as _;
 use super::draft::{Draft, Node, Reach, Underlay};
 use crate::cell::printable;
 
-/// The text, and what is missing in it: nothing, where the file loads.
-pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
+/// Something that is not in the file, or only as a comment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// What, and why.
+    pub(super) what: String,
+    /// Whether an argument named it.
+    pub(super) named: bool,
+}
+
+/// The text, and what is missing in it.
+pub(super) fn topology(draft: &Draft) -> (String, Vec<Missing>) {
     let mut missing = Vec::new();
     let pairs = pairs(draft);
     let underlays = underlays(draft, &pairs);
@@ -32,7 +41,7 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
     for (index, node) in draft.nodes.iter().enumerate() {
         let is_whole = paired(index);
         if !is_whole {
-            missing.push(reason(node));
+            missing.push(Missing { what: format!("node {} {}: left out", node.name, reason(node)), named: node.named });
         }
         write_node(&mut text, node, is_whole, &underlays);
     }
@@ -48,7 +57,7 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<String>) {
     }
     if underlays.is_empty() {
         text.push_str("# No network is known that two of the nodes share.\n");
-        missing.push("no network is known that two of the nodes share".to_owned());
+        missing.push(Missing { what: "no network is known that two of the nodes share".to_owned(), named: true });
     }
     write_tunnel(&mut text, tunnel.as_ref());
     text.push_str("\n[[test]]\nkind = \"tcp-stream\"\nstreams = [1, 4]\n\n[[test]]\nkind = \"tcp-rr\"\n");
@@ -90,15 +99,14 @@ fn underlays(draft: &Draft, pairs: &[(usize, usize)]) -> BTreeMap<Underlay, Opti
     found.into_iter().map(|(underlay, mtu)| (underlay, mtu.filter(can_be))).collect()
 }
 
-fn reason(node: &Node) -> String {
-    let what = if node.reach.is_none() {
+fn reason(node: &Node) -> &'static str {
+    if node.reach.is_none() {
         "cannot be reached, as far as is known"
     } else if node.addresses.is_empty() {
         "has no known address"
     } else {
         "has no address on a network of a node that it is paired with"
-    };
-    format!("node {} {what}", node.name)
+    }
 }
 
 /// A node; one that is not whole is commented out, so that the rest can be used.
@@ -106,7 +114,7 @@ fn write_node(text: &mut String, node: &Node, is_whole: bool, underlays: &BTreeM
     let mark = if is_whole { "" } else { "# " };
     text.push('\n');
     if !is_whole {
-        text.push_str("# To be filled in; then remove the `# ` of the lines below.\n");
+        let _ = writeln!(text, "# Left out: it {}. Fill it in, and remove the `# ` of the lines below.", reason(node));
     }
     for remark in &node.remarks {
         let _ = writeln!(text, "# {}", printable(remark));
