@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use futures_util::future::try_join_all;
-use serde_json::{Value, json};
 
 use super::Watch;
 use super::found::{self, Found};
 use super::states::{self, Keys, PROVIDER, Stacks};
 use crate::agent::messages::{
-    Applied, Ask, Calibration, Facts, Granted, JobOutcome, NodeState, Part, Status, Tell, why_no_handshake,
+    Applied, Ask, Calibration, Facts, Granted, NodeState, Part, Status, Tell, why_no_handshake,
 };
 use crate::plan::{Arrangement, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
 use crate::reach::{self, Link, LocalLab};
+
+mod told;
 
 /// How long an agent may take to be what it was told: starting every engine of a large mesh is the slowest of it.
 const APPLY: Duration = Duration::from_secs(60);
@@ -432,31 +433,6 @@ impl Lab {
         if ends.is_empty() { error } else { error.context(ends.join("; ")) }
     }
 
-    /// What each node is and what its generator can do, for the record's header.
-    pub(super) fn describe(&self) -> BTreeMap<String, Value> {
-        let describe = |(node, facts): (&String, &Facts)| {
-            let mut value = json!(facts);
-            if let (Some(fields), Some(calibration)) = (value.as_object_mut(), self.calibrations.get(node)) {
-                fields.insert("generator".to_owned(), json!(calibration));
-            }
-            (node.clone(), value)
-        };
-        self.facts.iter().map(describe).collect()
-    }
-
-    /// Why cells cannot be measured, one line each.
-    pub fn unavailable(&self) -> Vec<String> {
-        let lines = self.unavailable.iter();
-        let cells = lines.map(|((engine, underlay), why)| format!("{engine} over {underlay} is not there: {why}"));
-        let pairs =
-            self.found.missing.iter().filter(|((engine, underlay, _), _)| {
-                !self.unavailable.contains_key(&(engine.clone(), underlay.clone()))
-            });
-        let pairs = pairs
-            .map(|((engine, underlay, pair), why)| format!("{engine} over {underlay} is not there for {pair}: {why}"));
-        cells.chain(pairs).collect()
-    }
-
     /// Resolves when an agent ends, which nobody asked it to.
     pub async fn watch_agents(&mut self) -> anyhow::Error {
         let ends = self.nodes.values_mut().chain(&mut self.provider).map(|link| Box::pin(link.ended()));
@@ -494,53 +470,6 @@ impl Lab {
     /// The public keys of all devices.
     pub(super) const fn keys(&self) -> &Keys {
         &self.keys
-    }
-
-    /// Under which conditions a run was measured, beyond what its sockets say: read back, not as asked.
-    pub(super) fn conditions(
-        &self,
-        plan: &Plan,
-        arrangement: &Arrangement,
-        client: &JobOutcome,
-        server: &JobOutcome,
-    ) -> BTreeMap<String, Value> {
-        let mut conditions = BTreeMap::new();
-        let ends =
-            plan.tunnel(&arrangement.engine, &arrangement.underlay).and_then(|tunnel| tunnel.ends(&arrangement.pair));
-        let sides = [
-            ("client", &arrangement.pair.client, client, ends.map(|(end, _)| end)),
-            ("server", &arrangement.pair.server, server, ends.map(|(_, end)| end)),
-        ];
-        for (side, node, outcome, end) in sides {
-            if let Some(facts) = self.facts.get(node) {
-                conditions.insert(format!("{side}.kernel"), json!(facts.kernel));
-            }
-            let granted = self.granted.get(node).into_iter().flatten();
-            let settings: BTreeMap<&str, &str> =
-                granted.map(|granted| (granted.setting.as_str(), granted.value.as_str())).collect();
-            if !settings.is_empty() {
-                conditions.insert(format!("{side}.settings"), json!(settings));
-            }
-            let stack = self.stacks.get(node).and_then(|stack| plan.stack(stack));
-            if let Some(delivery) = stack.and_then(|stack| stack.delivery) {
-                conditions.insert(format!("{side}.delivery"), json!(delivery));
-            }
-            let Some(status) = end.and_then(|end| outcome.tunnels.get(&end.interface)).map(|around| &around.after)
-            else {
-                continue;
-            };
-            if let Some(version) = &status.version {
-                conditions.insert(format!("{side}.engine_version"), json!(version));
-            }
-            if let Some(granted) = &status.granted {
-                conditions.insert(format!("{side}.engine_granted"), json!(granted));
-            }
-            if let Some(engine) = &status.engine {
-                conditions.insert(format!("{side}.engine_offloads"), json!(engine.offloads));
-                conditions.insert(format!("{side}.engine_buffers"), json!(engine.udp_buffers));
-            }
-        }
-        conditions
     }
 
     /// Takes everything down and returns when it is gone. Closing its pipe is all that an agent needs to undo what it did;
