@@ -18,14 +18,14 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("a_topology_written_from_hosts_or_interfaces_runs", written),
 ];
 
-/// A lab of two nodes whose tunnels are somebody else's to the run that is tested.
+/// A lab whose tunnels are somebody else's to the run that is tested.
 pub(crate) struct Hosts {
     up: Child,
 }
 
 impl Hosts {
     pub(crate) fn up(directory: &Path, engine: &str) -> Result<Self, Failed> {
-        let mut up = wglab(directory, &["up", "pair", "--engine", engine]).stdout(Stdio::piped()).spawn()?;
+        let mut up = wglab(directory, &["up", "two-stacks", "--engine", engine]).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(up.stdout.take().ok_or("a pipe")?).lines();
         while !lines.next().ok_or("the lab did not come up")??.starts_with("Try:") {}
         Ok(Self { up })
