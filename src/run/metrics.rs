@@ -20,6 +20,8 @@ pub(super) struct Both<'a> {
     /// The pinned underlay's interface at the receiver of bulk data.
     pub(super) pinned: Option<&'a str>,
     pub(super) direction: Direction,
+    /// The tunnel devices that carried the run, at the client and at the server; absent where none did.
+    pub(super) devices: Option<[&'a str; 2]>,
 }
 
 impl<'a> Both<'a> {
@@ -241,14 +243,19 @@ fn cpu(out: &mut Measured, both: Both<'_>) {
     }
 }
 
+/// Of the engines that carried the run, and no others: a node runs every engine of the plan at the same time.
 fn engine(out: &mut Measured, both: Both<'_>) {
-    let processes = || [both.client, both.server].into_iter().flat_map(|outcome| outcome.meters.processes.values());
-    let time: Option<f64> = processes().next().is_some().then(|| {
-        processes().map(|process| process.cpu_ns.unwrap_or(process.user_ns + process.system_ns) as f64 / 1e9).sum()
-    });
-    out.put("engine_cpu_seconds", time);
-    let peak = processes().filter_map(|process| process.peak_memory_bytes).max();
-    out.put("engine_peak_memory_bytes", peak.map(|bytes| bytes as f64));
+    let Some([client, server]) = both.devices else { return };
+    let process = |outcome: &'_ JobOutcome, device: &str| {
+        let pid = outcome.tunnels.get(device)?.after.process.as_ref()?.pid;
+        let used = outcome.meters.processes.get(&i32::try_from(pid).ok()?)?;
+        let cpu_ns = used.cpu_ns.unwrap_or(used.user_ns + used.system_ns);
+        Some((cpu_ns as f64 / 1e9, used.peak_memory_bytes))
+    };
+    // One end without figures would make the sum of both look small.
+    let (Some(client), Some(server)) = (process(both.client, client), process(both.server, server)) else { return };
+    out.put("engine_cpu_seconds", Some(client.0 + server.0));
+    out.put("engine_peak_memory_bytes", client.1.max(server.1).map(|bytes| bytes as f64));
 }
 
 /// What a socket says of itself that is a condition: where it is bound is the proof's matter, and its port is chance.

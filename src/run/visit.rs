@@ -74,6 +74,10 @@ pub(super) async fn measure(
             Direction::Reverse => client_pinned.as_deref(),
         },
         direction,
+        devices: plan
+            .tunnel(&arrangement.engine, &arrangement.underlay)
+            .and_then(|tunnel| tunnel.ends(&arrangement.pair))
+            .map(|(client, server)| [client.interface.as_str(), server.interface.as_str()]),
     };
     let measured = metrics::measured(test, both);
     run.metrics = measured.metrics;

@@ -100,6 +100,9 @@ fn check_whole(output: &Output, record: &Record) -> Result<(), Failed> {
         if raw || tun_is_open() {
             assert_eq!(run.status, Status::Ok, "{}: {:?}", run.factors, run.reason);
             assert!(!run.proof.is_empty() && run.proof.iter().all(|check| check.holds), "{:?}", run.proof);
+            // Engines stay up while others are measured, and what they use then is not the run's.
+            assert_eq!(run.metrics.contains_key("engine_peak_memory_bytes"), !raw, "{}", run.factors);
+            assert_eq!(run.metrics.contains_key("engine_cpu_seconds"), !raw, "{}", run.factors);
         } else {
             assert_eq!(run.status, Status::Invalid);
             assert!(run.reason.as_ref().is_some_and(|reason| reason.contains("/dev/net/tun")), "{:?}", run.reason);
