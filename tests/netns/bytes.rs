@@ -189,7 +189,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014: the mixing of SplitMix64.
+/// The mixing of SplitMix64.
 fn scramble(state: u64) -> u64 {
     let mut value = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
