@@ -38,7 +38,7 @@ pub(crate) fn bound() -> f64 {
 /// Seconds of CPU time of this thread: what else runs here takes none of it.
 fn cpu_time() -> f64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
-    now.map_or(f64::NAN, |now| std::time::Duration::from(now).as_secs_f64())
+    now.map_or(f64::NAN, |now| Duration::from(now).as_secs_f64())
 }
 
 /// Two ends that have shaken hands.
