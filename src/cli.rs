@@ -100,11 +100,13 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
         Command::Up(args) => lab::up(&args, output),
         Command::Exec(args) => lab::exec(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "wglab", &mut io::stdout().lock());
+            output.data(&completions(shell)?)?;
             Ok(Exit::Done)
         }
         Command::Man => {
-            clap_mangen::Man::new(Cli::command()).render(&mut io::stdout().lock())?;
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            output.data(&String::from_utf8(page)?)?;
             Ok(Exit::Done)
         }
         // `hidden` has it, unless an option came first.
@@ -113,6 +115,13 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
             Ok(Exit::Done)
         }
     }
+}
+
+/// In memory first: the generator panics where it cannot write.
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<String> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "wglab", &mut script);
+    Ok(String::from_utf8(script)?)
 }
 
 /// The commands by which the program starts itself.

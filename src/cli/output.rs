@@ -3,7 +3,10 @@
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
+use anyhow::Context as _;
+
 use super::args::Color;
+use crate::cell::printable;
 
 /// What may be printed, and how.
 pub(super) struct Output {
@@ -21,40 +24,39 @@ impl Output {
     ///
     /// # Errors
     /// Whatever the write says; a closed pipe ends the program quietly.
-    pub(super) fn data(&self, text: &str) -> io::Result<()> {
+    pub(super) fn data(&self, text: &str) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
-            out.write_all(b"\n")?;
-        }
-        out.flush()
+        let mut write = || {
+            out.write_all(text.as_bytes())?;
+            if !text.ends_with('\n') {
+                out.write_all(b"\n")?;
+            }
+            out.flush()
+        };
+        write().context("cannot write to standard output")
     }
 
     /// Why the exit code is what it is, or what to do next, to standard error: said even where remarks are not wanted.
-    #[expect(clippy::print_stderr, reason = "reasons leave the program here")]
     pub(super) fn reason(&self, text: &str) {
-        eprintln!("wglab: {text}");
+        say(&format!("wglab: {text}"));
     }
 
     /// A remark, to standard error.
-    #[expect(clippy::print_stderr, reason = "remarks leave the program here")]
     pub(super) fn note(&self, text: &str) {
         if !self.quiet {
-            eprintln!("wglab: {text}");
+            say(&format!("wglab: {text}"));
         }
     }
 
     /// An error with its causes, to standard error.
-    #[expect(clippy::print_stderr, reason = "errors leave the program here")]
     pub(super) fn error(&self, error: &anyhow::Error) {
         let word = if self.colors(io::stderr().is_terminal()) { "\x1b[1;31merror\x1b[0m" } else { "error" };
-        eprintln!("{word}: {error:#}");
+        say(&format!("{word}: {}", harmless(&format!("{error:#}"))));
     }
 
     /// Text that brings its own `error:` (a topology's problems with their snippets).
-    #[expect(clippy::print_stderr, reason = "errors leave the program here")]
     pub(super) fn rendered_error(&self, text: &str) {
-        eprintln!("{}", text.trim_end());
+        say(text.trim_end());
     }
 
     pub(super) fn colors_stderr(&self) -> bool {
@@ -79,8 +81,19 @@ impl Output {
     }
 }
 
+/// A line to standard error. Where that is closed or full nobody can be told, and the exit code says it still: `eprintln!`
+/// would panic.
+fn say(text: &str) {
+    let _untold = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// An error may quote what a file or an argument holds, and a parser's own words quote it as it is: no control character of
+/// theirs reaches the terminal. Lines stay lines.
+fn harmless(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
 /// An error of a process that the program started as a part of itself, for its parent's log.
-#[expect(clippy::print_stderr, reason = "the parent reads standard error")]
 pub(super) fn report(error: &dyn Error) {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -89,5 +102,18 @@ pub(super) fn report(error: &dyn Error) {
         text.push_str(&error.to_string());
         cause = error.source();
     }
-    eprintln!("{text}");
+    say(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_error_quotes_cannot_steer_the_terminal() {
+        assert_eq!(
+            harmless("line 1: unknown variant `st\x1b[31mack`\nsee docs"),
+            "line 1: unknown variant `st\\u{1b}[31mack`\nsee docs"
+        );
+    }
 }

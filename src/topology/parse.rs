@@ -86,7 +86,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
     let pairs = nodes::pairs(&root, &nodes, &underlays, problems);
     let (engines, engine_levels) = sections::engines(&root, problems);
     let (stacks, stack_levels) = sections::stacks(&root, nodes.are_here(), problems);
-    let settings = sections::settings(&root, problems);
+    let settings = sections::settings(&root, nodes.are_here(), problems);
     let tests = tests_and_profiles::tests(&root, problems);
     let profiles = tests_and_profiles::profiles(&root, &tests, problems);
     let compare = root.parsed::<Factor>("compare", problems);

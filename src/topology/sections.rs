@@ -403,7 +403,8 @@ fn stack(name: &str, table: &Table<'_>, here: bool, problems: &mut Problems<'_>)
 }
 
 /// `[settings.NAME]`.
-pub(super) fn settings(root: &Table<'_>, problems: &mut Problems<'_>) -> Vec<Settings> {
+/// `here`: the nodes are made here, and whatever is not their own is the host's.
+pub(super) fn settings(root: &Table<'_>, here: bool, problems: &mut Problems<'_>) -> Vec<Settings> {
     let mut all = Vec::new();
     for (name, table) in root.tables("settings", SETTINGS_EXAMPLE, problems) {
         table.only(&SETTINGS_KEYS, problems);
@@ -415,7 +416,7 @@ pub(super) fn settings(root: &Table<'_>, problems: &mut Problems<'_>) -> Vec<Set
         if let Some(inner) =
             inner_table(&table, "sysctl", "sysctl = { \"net.ipv4.tcp_rmem\" = \"4096 131072 6291456\" }", problems)
         {
-            settings.sysctl = sysctl(&inner, problems);
+            settings.sysctl = sysctl(&inner, here, problems);
         }
         if let Some(inner) = inner_table(&table, "features", "features = { gro = true }", problems) {
             settings.features = features(&inner, problems);
@@ -434,7 +435,7 @@ fn inner_table<'a>(table: &Table<'a>, key: &str, example: &str, problems: &mut P
     Table::of(value, table.key_span(key), &format!("`{key}` of {}", table.what()), example, problems)
 }
 
-fn sysctl(table: &Table<'_>, problems: &mut Problems<'_>) -> BTreeMap<String, String> {
+fn sysctl(table: &Table<'_>, here: bool, problems: &mut Problems<'_>) -> BTreeMap<String, String> {
     let mut sysctl = BTreeMap::new();
     for (key, value) in table.fields() {
         let name = key.get_ref();
@@ -444,6 +445,12 @@ fn sysctl(table: &Table<'_>, problems: &mut Problems<'_>) -> BTreeMap<String, St
         if !name.contains('.') || !name.split('.').all(plain) {
             let help = "write it with dots and in quotes, like \"net.ipv4.tcp_rmem\"";
             problems.push(key.span(), format!("`{}` is not the name of a sysctl", printable(name)), help);
+            continue;
+        }
+        // A node made here has a network namespace of its own and nothing else: a lab that is killed would leave the rest changed.
+        if here && !name.starts_with("net.") {
+            let help = "remove it: a lab changes nothing of its host; what lies under net. is a node's own";
+            problems.push(key.span(), format!("`{name}` is the whole machine's, and the nodes are made here"), help);
             continue;
         }
         let Some(text) = parse_text::<String>(value, name, problems) else { continue };

@@ -410,6 +410,8 @@ fn real_nodes_need_a_way_and_addresses_of_their_own() {
         assert!(problem.starts_with(&format!("{place} ")) && problem.contains(words), "{from} -> {to}: {problem}");
     }
     assert_eq!(right(&real("[[test]]", "[stack]\nhcnet = {}\n[[test]]")).stack_levels, ["hcnet"]);
+    let machine = right(&real("[[test]]", "[settings.s]\nsysctl = { \"vm.swappiness\" = \"1\" }\n[[test]]"));
+    assert_eq!(machine.settings[0].sysctl["vm.swappiness"], "1");
     let v6 = real("family = \"ipv4\"", "family = \"ipv6\"")
         .replace("10.0.0.2", "fe80::1")
         .replace("10.0.0.3", "2001:db8::3");
@@ -523,6 +525,7 @@ fn stacks_and_settings_name_levels_and_every_definition_is_used() {
     for (table, words) in [
         ("sysctl = { \"net/../../etc\" = \"1\" }", "is not the name of a sysctl"),
         ("sysctl = { \"net..x\" = \"1\" }", "is not the name of a sysctl"),
+        ("sysctl = { \"vm.swappiness\" = \"1\" }", "is the whole machine's"),
         ("sysctl = { \"net.x\" = \"1\\n2\" }", "no value of one line"),
         ("sysctl = { \"net.x\" = \"\" }", "no value of one line"),
         ("features = { gro = \"on\" }", "not true or false"),

@@ -18,6 +18,8 @@ pub(super) struct Draft {
     pub(super) mesh: bool,
     /// Where it comes from, for the file's first lines.
     pub(super) sources: Vec<String>,
+    /// The names that are taken, each with the number that was tried last for another node of that name.
+    pub(super) taken: BTreeMap<String, u32>,
 }
 
 /// A node, as far as it is known.
@@ -152,11 +154,16 @@ impl Draft {
     /// Adds a node, under a name that no other has.
     pub(super) fn add(&mut self, mut node: Node) -> usize {
         let wanted = name(&node.name);
-        let taken = |name: &str| self.nodes.iter().any(|node| node.name == name);
-        node.name = (1..)
-            .map(|number| if number == 1 { wanted.clone() } else { format!("{wanted}-{number}") })
-            .find(|name| !taken(name))
-            .unwrap_or(wanted);
+        let mut number = self.taken.get(&wanted).copied().unwrap_or(0);
+        node.name = loop {
+            number += 1;
+            let name = if number == 1 { wanted.clone() } else { format!("{wanted}-{number}") };
+            if !self.taken.contains_key(&name) {
+                break name;
+            }
+        };
+        self.taken.insert(wanted, number);
+        self.taken.entry(node.name.clone()).or_insert(1);
         self.nodes.push(node);
         self.nodes.len() - 1
     }

@@ -265,3 +265,21 @@ fn networks_are_told_apart() {
         assert_eq!(Underlay::of(address.parse().unwrap()), underlay, "{address}");
     }
 }
+
+#[test]
+fn thousands_of_peers_at_one_address_get_names_of_their_own_in_time() {
+    let mut draft = Draft::default();
+    let begin = std::time::Instant::now();
+    for name in ["gw-2", "gw", "gw", "gw"] {
+        draft.add(Node { name: name.to_owned(), ..Node::default() });
+    }
+    for _ in 0..20_000 {
+        draft.add(Node { name: "gw".to_owned(), ..Node::default() });
+    }
+    let names: Vec<&str> = draft.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names[..4], ["gw-2", "gw", "gw-3", "gw-4"]);
+    let distinct: std::collections::BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(distinct.len(), names.len());
+    // Tried one after the other, each against all nodes, the names took minutes.
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
