@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 
 use anyhow::{Context, bail};
 
@@ -66,7 +67,9 @@ async fn serve(command: &[OsString]) -> anyhow::Result<Exit> {
         .status()
         .await
         .with_context(|| format!("cannot run `{}`", program.to_string_lossy()))?;
-    Ok(Exit::Of(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(128)))
+    // As shells tell it, and as `wglab exec` does.
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(Exit::Of(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(255)))
 }
 
 /// Every node, with its addresses outside and inside, and how to get there.
@@ -127,4 +130,16 @@ pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
         // As shells tell it.
         ExitStatus::Signalled(signal) => Exit::Of(u8::try_from(128 + signal).unwrap_or(255)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_a_signal_ends_is_told_as_shells_tell_it() {
+        let of = |script: &str| block_on(serve(&["sh", "-c", script].map(OsString::from))).unwrap();
+        assert_eq!(of("kill -TERM $$"), Exit::Of(128 + 15));
+        assert_eq!(of("exit 7"), Exit::Of(7));
+    }
 }
