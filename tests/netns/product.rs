@@ -287,10 +287,10 @@ fn hanging_agent() -> Result<(), Failed> {
 fn killed_anywhere() -> Result<(), Failed> {
     adopt_orphans()?;
     let before = Holdings::now();
-    let mut killed = [0; 4];
+    let mut killed = [0_usize; 4];
     // A run of this length takes about two seconds; the last point falls into its teardown.
     for (point, delay) in [20, 60, 120, 250, 500, 900, 1400, 1900].into_iter().enumerate() {
-        for victim in 0..4 {
+        for (victim, killed) in killed.iter_mut().enumerate() {
             let directory = tempfile::tempdir()?;
             let run = Running::start(
                 directory.path(),
@@ -307,7 +307,7 @@ fn killed_anywhere() -> Result<(), Failed> {
             };
             // What is not there yet, or no more, cannot be killed.
             if let Some(target) = target {
-                killed[victim] += usize::from(signal(target, Signal::SIGKILL).is_ok());
+                *killed += usize::from(signal(target, Signal::SIGKILL).is_ok());
             }
             let begun = Instant::now();
             let output = run.end()?;
