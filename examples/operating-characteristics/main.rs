@@ -57,7 +57,7 @@ fn request(mut arguments: impl Iterator<Item = String>) -> Result<Request, Box<d
     let mut request = Request { trials: 1000, seed: 1, only: None, real: Vec::new(), write: None };
     let mut option = String::new();
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--trials" => request.trials = value()?.parse()?,
             "--seed" => request.seed = value()?.parse()?,
