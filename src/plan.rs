@@ -7,7 +7,7 @@
 //! The same topology and request give the same plan, and the same [`Plan::hash`]. What cannot be is refused here, with the
 //! reason, before anything is raised.
 
-pub use crate::topology::{Delivery, EngineSpec, Pair, Profile, Rate, UnderlayKind};
+pub use crate::topology::{BadPrecision, Delivery, EngineSpec, Pair, Precision, Profile, Rate, UnderlayKind};
 pub use error::PlanError;
 pub use request::{EngineRequest, Request};
 pub use text::render_text;
@@ -18,6 +18,7 @@ use crate::topology::Topology;
 mod error;
 mod forecast;
 mod order;
+mod phases;
 mod place;
 mod request;
 mod schedule;
@@ -38,7 +39,8 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let tunnels = tunnels::tunnels(topology, &schedule, &nodes, &underlays)?;
     schedule::check_settings(&schedule, &underlays)?;
     schedule::check_payloads(&schedule, &underlays, &tunnels)?;
-    let visits = order::visits(&schedule, selection.rounds, selection.seed);
+    let phases = phases::phases(topology, &schedule)?;
+    let visits = order::visits(&schedule, &phases, selection.rounds, selection.seed);
     let mut plan = Plan {
         version: VERSION,
         name: topology.name.clone(),
@@ -46,6 +48,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         seed: selection.seed,
         profile: request.profile,
         rounds: selection.rounds,
+        precision: selection.precision,
         compare: schedule.compare,
         levels: schedule.levels,
         min_effect: topology.min_effect,
@@ -54,6 +57,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         underlays,
         engines: schedule.engines,
         stacks: schedule.stacks,
+        phases,
         settings: schedule.settings,
         tunnels,
         pairs: schedule.pairs,
@@ -62,6 +66,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         visits,
         forecast: Forecast::default(),
     };
+    order::check_precision(&plan)?;
     plan.forecast = forecast::forecast(&plan, topology, request)?;
     Ok(plan)
 }

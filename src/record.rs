@@ -31,8 +31,10 @@ pub struct Record {
     pub header: Header,
     /// Headers of later sittings: `--resume` appends one before it measures on. Same plan, another time.
     pub resumed: Vec<Header>,
-    /// Every run, whatever its status.
+    /// Every run, whatever its status, but for those that were measured again.
     pub runs: Vec<Run>,
+    /// Runs of visits that were cut short and measured again in a later sitting: they are in the file and count nowhere.
+    pub superseded: Vec<Run>,
     /// The last line; absent when the conductor did not live to write it.
     pub end: Option<End>,
     /// A last line that was cut, and therefore left out.
@@ -88,6 +90,22 @@ pub struct Header {
     /// What each node is: kernel, CPU, capabilities, as its agent told.
     #[serde(default)]
     pub nodes: BTreeMap<String, Value>,
+    /// What this sitting continues; absent in a record's first header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<Resumes>,
+}
+
+/// How a later sitting hangs together with what is in the file before its header.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumes {
+    /// Why the sitting before had ended.
+    pub ended: String,
+    /// The `order` of runs whose visit was cut short, and which this sitting measures again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub superseded: Vec<u32>,
+    /// Facts that differ from the first header's and were said to be changed on purpose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
 }
 
 /// What kind of run a record shows, since that bounds what its figures mean.
@@ -118,8 +136,11 @@ impl Class {
 /// One measured execution of a cell: the unit of statistics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The round it belongs to, from 1.
+    /// The round it belongs to, from 0.
     pub round: u32,
+    /// The sitting that measured it: 0, or the number of the header that `--resume` appended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u32>,
     /// Its place in the whole sequence, from 0. Each run has its own.
     pub order: u32,
     /// What became of it.
@@ -127,7 +148,7 @@ pub struct Run {
     /// Why, where the status is not [`Status::Ok`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it began, in milliseconds after the header's `started`.
+    /// When it began, in milliseconds after its sitting had the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<u64>,
     /// Which level of every factor was measured.
@@ -258,8 +279,31 @@ pub struct End {
     pub reason: Option<String>,
     /// Lines of runs that were written.
     pub runs: u32,
-    /// From the first raise to the last teardown, in milliseconds.
+    /// From the sitting's first raise to its last teardown, in milliseconds.
     pub duration_ms: u64,
+    /// What became of the precision that the plan asks for; absent where it asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+    /// The index of the phase before which somebody has to switch stacks by hand, where the sitting ended for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits_phase: Option<usize>,
+}
+
+/// How well the judged changes were known when a run with a precision ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Precision {
+    /// The half-width of an interval that was asked for, as a part of the baseline.
+    pub asked: f64,
+    /// Whether every judged change had it.
+    pub reached: bool,
+    /// Complete rounds that were looked at.
+    pub rounds: u32,
+    /// The widest half-width; absent where some judged change had no interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
+    /// What is known least: metric, level and cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
 }
 
 /// Whether a record holds all that was planned.

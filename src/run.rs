@@ -1,28 +1,36 @@
 //! The conductor: from a plan to a record.
 //!
-//! [`run`] is the whole story: open the record, take the machine's lock, raise the lab, visit every arrangement in the plan's
-//! order, write each run as it ends, take everything down, close the record.
+//! [`run`] is the whole story: open the record, take the machine's lock, and in each phase see to the stacks, raise the lab,
+//! visit every arrangement in the plan's order, write each run as it ends and take everything down; then close the record.
+//! Where every visit switches stacks by itself there is one phase.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::plan::{Arrangement, Plan, TestPlan};
-use crate::record::{Class, End, EndStatus, Header, Run, Status};
+use crate::record::{Class, End, Header, Record, Run};
+use crate::verdict::Policy;
 
+mod adaptive;
 pub mod beacon;
 mod found;
-mod lock;
 mod jobs;
+mod lock;
 mod metrics;
+mod phases;
 mod proof;
 mod raise;
 mod recorder;
+mod rest;
+mod sitting;
 mod states;
 mod visit;
 
 pub use raise::Lab;
 pub use recorder::{RUNS, Recorder};
+
+use sitting::{Sitting, Went};
 
 /// What is to be done.
 pub struct Order<'a> {
@@ -32,6 +40,20 @@ pub struct Order<'a> {
     pub directory: &'a Path,
     /// Everything of the header that the plan does not say. Its nodes are filled in when they are known.
     pub header: Header,
+    /// The record to go on with; absent: a new one.
+    pub resumed: Option<Resumed<'a>>,
+    /// What is judged, which is what a precision is about.
+    pub policy: &'a Policy,
+}
+
+/// A record that is gone on with.
+pub struct Resumed<'a> {
+    /// As it was read.
+    pub record: &'a Record,
+    /// From so many bytes.
+    pub bytes: u64,
+    /// Facts that may differ from the record's: they were changed on purpose.
+    pub changed: &'a [String],
 }
 
 /// Who is told how the run goes. Everything here is for people; the record has it all.
@@ -76,127 +98,62 @@ pub struct Finished {
     pub interrupted: Option<&'static str>,
     /// Why it was cut short otherwise.
     pub failure: Option<anyhow::Error>,
+    /// What somebody has to switch by hand before the run can go on.
+    pub by_hand: Option<String>,
 }
 
 /// Carries `order` out. `interrupt` resolves to a signal's name when the user wants it to end.
 ///
 /// # Errors
-/// Nothing could be measured: the record cannot be written, or the lab cannot be raised. Once the first run is there, a
-/// failure ends the record as partial and is told in [`Finished::failure`].
+/// Nothing could be measured: the record cannot be written, or the lab cannot be raised. Once this sitting has begun to write,
+/// a failure ends the record as partial and is told in [`Finished::failure`].
 pub async fn run(
     order: Order<'_>,
     watch: &mut dyn Watch,
     interrupt: impl Future<Output = &'static str>,
 ) -> anyhow::Result<Finished> {
-    let mut recorder = Recorder::create(order.directory)?;
+    let recorder = match &order.resumed {
+        Some(resumed) => Recorder::reopen(order.directory, resumed.record, resumed.bytes)?,
+        None => Recorder::create(order.directory)?,
+    };
+    let mut sitting = Sitting::new(order, recorder);
     tokio::pin!(interrupt);
-
-    let raised = tokio::select! {
-        raised = raise(order.plan, watch) => raised,
-        signal = &mut interrupt => {
-            recorder.discard()?;
-            let end = End { status: EndStatus::Partial, reason: Some(signal.to_owned()), runs: 0, duration_ms: 0 };
-            return Ok(Finished { directory: order.directory.to_owned(), end, interrupted: Some(signal), failure: None });
-        }
-    };
-    let (_lock, mut lab, begun) = match raised {
-        Ok(raised) => raised,
-        Err(error) => {
-            recorder.discard()?;
-            return Err(error);
-        }
-    };
-    // The plan's hash is taken: tunnels that were found belong to the hosts, not to the experiment.
-    let plan = lab.with_found(order.plan);
-    for note in &lab.notes {
-        watch.note(note);
-    }
-    let mut header = order.header;
-    header.nodes = lab.describe();
-    recorder.header(&header)?;
-
     let mut interrupted = None;
-    let mut failure = None;
-    tokio::select! {
-        measured = measure(&plan, header.seed, begun, &mut lab, &mut recorder, watch) => failure = measured.err(),
-        signal = &mut interrupt => interrupted = Some(signal),
-    }
-    if let Some(error) = failure.take() {
-        failure = Some(lab.explain(error));
-    }
-    watch.stage("taking the lab down");
-    if let Err(error) = lab.down().await {
-        failure = Some(match failure {
-            Some(first) => first.context(format!("and then: {error:#}")),
-            None => error,
-        });
-    }
-    let reason = match (interrupted, &failure) {
-        (Some(signal), _) => Some(format!("interrupted by {signal}")),
-        (None, Some(error)) => Some(format!("{error:#}")),
-        (None, None) => None,
-    };
-    let end = End {
-        status: if reason.is_none() { EndStatus::Complete } else { EndStatus::Partial },
-        reason,
-        runs: recorder.runs(),
-        duration_ms: millis(begun.elapsed()),
-    };
-    recorder.end(&end)?;
-    Ok(Finished { directory: recorder.directory().to_owned(), end, interrupted, failure })
-}
-
-async fn raise(plan: &Plan, watch: &mut dyn Watch) -> anyhow::Result<(lock::Lock, Lab, Instant)> {
-    let lock = lock::take(|pid| watch.waits_for(pid)).await?;
-    let begun = Instant::now();
-    let lab = Lab::raise(plan, watch).await?;
-    Ok((lock, lab, begun))
-}
-
-/// Every visit, in order. A run that cannot be measured is written down with the reason; only a lost lab ends the run.
-async fn measure(
-    plan: &Plan,
-    seed: u64,
-    begun: Instant,
-    lab: &mut Lab,
-    recorder: &mut Recorder,
-    watch: &mut dyn Watch,
-) -> anyhow::Result<()> {
-    let runs = plan.forecast.runs;
-    let started = Instant::now();
-    let mut order: u32 = 0;
-    for planned in &plan.visits {
-        let arrangement = &plan.arrangements[planned.arrangement];
-        let ready = lab.switch(plan, arrangement).await?;
-        for test in planned.tests.iter().map(|index| &plan.tests[*index]) {
-            let done = u64::from(order);
-            let left = time_left(plan, started.elapsed(), done, runs);
-            watch.begins(Progress { arrangement, test, round: planned.round, done, runs, left });
-            let at_ms = millis(begun.elapsed());
-            let mut run = visit::blank(plan, arrangement, test, planned.round.saturating_sub(1), order);
-            run.at_ms = Some(at_ms);
-            match &ready {
-                Ok(()) => visit::measure(plan, arrangement, test, seed.wrapping_add(done), lab, &mut run).await?,
-                Err(why) => {
-                    run.status = Status::Invalid;
-                    run.reason = Some(why.clone());
-                }
-            }
-            recorder.run(&run)?;
-            watch.ended(&run);
-            order += 1;
+    let went = tokio::select! {
+        went = sitting.go(watch) => went,
+        signal = &mut interrupt => {
+            interrupted = Some(signal);
+            Ok(Went::Whole)
         }
-    }
-    Ok(())
+    };
+    let went = sitting.down(went, watch).await;
+    let (by_hand, failure) = match went {
+        Ok(Went::Whole) => (None, None),
+        Ok(Went::ByHand { phase, what }) => (Some((phase, what)), None),
+        Err(error) => (None, Some(error)),
+    };
+    let reason = match (interrupted, &failure, &by_hand) {
+        (Some(signal), _, _) => Some(format!("interrupted by {signal}")),
+        (None, Some(error), _) => Some(format!("{error:#}")),
+        (None, None, Some((_, what))) => Some(what.clone()),
+        (None, None, None) => None,
+    };
+    let awaits_phase = by_hand.as_ref().map(|(phase, _)| *phase);
+    let (directory, end) = match sitting.close(reason, awaits_phase)? {
+        sitting::Closed::Written(directory, end) => (directory, end),
+        // Nothing of this sitting is in the record, so there is nothing to end.
+        sitting::Closed::Untouched(directory, end) => match failure {
+            Some(error) => return Err(error),
+            None => (directory, end),
+        },
+    };
+    Ok(Finished { directory, end, interrupted, failure, by_hand: by_hand.map(|(_, what)| what) })
 }
 
-/// The plan's time for what is left, until the pace of this run says better.
-fn time_left(plan: &Plan, elapsed: Duration, done: u64, runs: u64) -> Duration {
-    let planned = plan.forecast.time.duration();
-    if done < 10 || runs == 0 {
-        return planned.saturating_sub(elapsed);
-    }
-    elapsed.mul_f64((runs - done.min(runs)) as f64 / done as f64)
+/// The command that goes on with the record in `directory`.
+pub fn resume_command(directory: &Path) -> String {
+    let words = ["wglab", "run", "--resume"].map(str::to_owned);
+    crate::verdict::shell(&[&words[..], &[directory.display().to_string()]].concat())
 }
 
 fn millis(duration: Duration) -> u64 {

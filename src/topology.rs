@@ -14,7 +14,7 @@ pub use diagnostic::{Problem, TopologyError};
 pub use names::{check_interface, check_name};
 pub use nodes::ssh_argv;
 pub use shipped::{SHIPPED, shipped};
-pub use words::{BadEngine, Delivery, EngineSpec, Profile, Rate, UnderlayKind, UnknownWord};
+pub use words::{BadEngine, BadPrecision, Delivery, EngineSpec, Precision, Profile, Rate, UnderlayKind, UnknownWord};
 
 use crate::cell::{Factor, Judged, TestKind};
 use crate::units::{BitRate, Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
@@ -179,6 +179,10 @@ pub struct Stack {
     pub delivery: Option<Delivery>,
     /// Receive queues of a node's interface.
     pub receive_queues: Option<u32>,
+    /// The command that puts a real node on it.
+    pub switch: Option<Vec<String>>,
+    /// The command that tells whether a real node is on it.
+    pub verify: Option<Vec<String>>,
 }
 
 /// A set of settings.
@@ -222,10 +226,12 @@ pub struct Test {
 }
 
 /// What a file changes in a profile.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProfileSpec {
-    /// Visits to each arrangement.
+    /// Visits to each arrangement; the most of them where there is a precision.
     pub rounds: Option<u32>,
+    /// The half-width of every judged change's interval at which the rounds may end.
+    pub precision: Option<Ratio>,
     /// Windows.
     pub duration: PerTest<Span>,
     /// Warm-ups.

@@ -27,7 +27,7 @@ use crate::stats::Summary;
 
 pub use cells::{CellSummary, Unmeasured, cells};
 pub use command::{repeat, shell, with_rounds};
-pub use comparable::Difference;
+pub use comparable::{Difference, changed_facts};
 pub use compare::compare;
 pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, adjust, decide};
 pub use gate::{Gate, GateResult, gate};

@@ -64,6 +64,7 @@ impl Aa {
             runs,
             end: None,
             cut: None,
+            superseded: Vec::new(),
             whole_bytes: 0,
             notes: Vec::new(),
         }

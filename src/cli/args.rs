@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::plan::Profile;
+use crate::plan::{Precision, Profile};
 use crate::report::Format;
 use crate::units::{BitRate, Span};
 
@@ -107,9 +107,12 @@ pub(super) struct Selection {
     /// An engine to measure instead of the topology's (repeatable): raw, embedded, an interface, or the path of a daemon
     #[arg(long, value_name = "NAME[=SPEC]")]
     pub(super) engine: Vec<String>,
-    /// Visits to each arrangement
+    /// Visits to each arrangement; the most of them with --precision
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rounds: Option<u32>,
+    /// End as soon as every judged change is known to within this, like 3%; or off
+    #[arg(long, value_name = "RATIO")]
+    pub(super) precision: Option<Precision>,
     /// The measured window of every test, like 2s
     #[arg(long, value_name = "TIME")]
     pub(super) duration: Option<Span>,
@@ -128,6 +131,14 @@ pub(super) struct RunArgs {
     /// The record's directory; otherwise a new one under ./wglab-records
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
+    /// Go on with a record that is partial: what is missing of its plan is measured and appended to it
+    #[arg(long, value_name = "RECORD", conflicts_with_all = [
+        "topology", "only", "engine", "rounds", "precision", "duration", "profile", "seed", "out",
+    ])]
+    pub(super) resume: Option<PathBuf>,
+    /// What was changed on purpose since the record was begun: --changed kernel,memory
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', requires = "resume")]
+    pub(super) changed: Vec<String>,
     /// Every pair and underlay side by side
     #[arg(long)]
     pub(super) detail: bool,

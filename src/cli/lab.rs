@@ -24,6 +24,7 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         engine: args.engine.clone(),
         only: Vec::new(),
         rounds: None,
+        precision: None,
         duration: None,
         profile: None,
         seed: None,

@@ -1,8 +1,9 @@
 //! `wglab run`: plan, measure, and say what was found.
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Exit;
@@ -14,14 +15,31 @@ use super::plan::plan_of;
 use super::watch::Terminal;
 use crate::plan::Plan;
 use crate::record::{FORMAT, Header, Record, Status, VERSION};
-use crate::run::{self, Finished, Order, RUNS};
+use crate::run::{self, Finished, Order, RUNS, Resumed};
+use crate::verdict::shell;
 
 pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
-    let plan = plan_of(&args.selection)?;
+    let begun = match &args.resume {
+        Some(path) => Some(Begun::read(path, &args.changed)?),
+        None => None,
+    };
+    let plan = match &begun {
+        Some(begun) => begun.plan()?,
+        None => plan_of(&args.selection)?,
+    };
     let started = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
-    let directory = files::new_record(args.out.as_deref(), &args.selection.topology, &started);
-    let order = Order { plan: &plan, directory: &directory, header: header(&plan, started)? };
+    let (directory, mut header) = match &begun {
+        Some(begun) => (begun.directory.clone(), Header { started, ..begun.record.header.clone() }),
+        None => {
+            let directory = files::new_record(args.out.as_deref(), &args.selection.topology, &started);
+            (directory, header(&plan, started)?)
+        }
+    };
+    header.wglab = env!("CARGO_PKG_VERSION").to_owned();
     let policy = policy(args.gate, args.policy.as_deref())?;
+    let resumed =
+        begun.as_ref().map(|begun| Resumed { record: &begun.record, bytes: begun.bytes, changed: &args.changed });
+    let order = Order { plan: &plan, directory: &directory, header, resumed, policy: &policy };
     let finished = block_on(async {
         let mut watch = Terminal::new(output);
         let finished = run::run(order, &mut watch, interrupt()?).await;
@@ -38,18 +56,29 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
     let record = Record::parse(bytes)?;
     let named = Named { name: finished.directory.display().to_string(), record };
     write_summary(&finished.directory, &named.name, &named.record)?;
-    let gated = answer(&named, &policy, args.gate, args.detail, output)?;
+    // Where a level is still to be measured there is nothing to judge.
+    let gate = args.gate && finished.by_hand.is_none();
+    let gated = answer(&named, &policy, gate, args.detail, output)?;
     Ok(exit(args, &finished, &named.record, gated, output))
 }
 
 /// Worst first: interrupted, then not measured, then what the gate says.
 fn exit(args: &RunArgs, finished: &Finished, record: &Record, gated: Exit, output: &Output) -> Exit {
     if let Some(signal) = finished.interrupted {
-        output.reason(&format!("interrupted by {signal}: what was measured is kept, marked partial"));
+        let on = run::resume_command(&finished.directory);
+        output.reason(&format!(
+            "interrupted by {signal}: what was measured is kept, marked partial; `{on}` goes on with it"
+        ));
         return Exit::Interrupted;
     }
     if let Some(error) = &finished.failure {
         output.error(error);
+        let on = run::resume_command(&finished.directory);
+        output.reason(&format!("what was measured is kept, marked partial; `{on}` goes on with it"));
+        return Exit::NotMeasured;
+    }
+    if let Some(what) = &finished.by_hand {
+        output.reason(what);
         return Exit::NotMeasured;
     }
     let unmeasured = record.runs.iter().filter(|run| run.status != Status::Ok).count();
@@ -77,7 +106,56 @@ fn header(plan: &Plan, started: String) -> anyhow::Result<Header> {
         policy: plan.policy.clone(),
         plan: serde_json::to_value(plan)?,
         nodes: std::collections::BTreeMap::new(),
+        resumes: None,
     })
+}
+
+/// A record that is to be gone on with.
+struct Begun {
+    directory: PathBuf,
+    record: Record,
+    bytes: u64,
+}
+
+impl Begun {
+    /// Reads the record in `directory`, and refuses one that is complete or was written by another wglab.
+    fn read(path: &Path, changed: &[String]) -> anyhow::Result<Self> {
+        let directory = match path.file_name() {
+            Some(name) if name == RUNS => path.parent().unwrap_or_else(|| Path::new("")).to_owned(),
+            _ => path.to_owned(),
+        };
+        let file = directory.join(RUNS);
+        let bytes = std::fs::read(&file).with_context(|| format!("cannot read the record {}", file.display()))?;
+        let length = u64::try_from(bytes.len())?;
+        let record = Record::parse(bytes).with_context(|| format!("{}", file.display()))?;
+        let again = shell(&record.header.command);
+        if record.is_complete() {
+            bail!("{} is complete: nothing is left to measure; `{again}` measures anew", directory.display());
+        }
+        let (then, now) = (&record.header.wglab, env!("CARGO_PKG_VERSION"));
+        if then != now && !changed.iter().any(|name| name == "wglab") {
+            bail!(
+                "{} was begun by wglab {then}, and this is {now}: go on with that one, or add --changed wglab if it was changed on purpose",
+                directory.display()
+            );
+        }
+        Ok(Self { directory, record, bytes: length })
+    }
+
+    /// The plan that the record was begun with.
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let header = &self.record.header;
+        let plan: Plan = serde_json::from_value(header.plan.clone())
+            .with_context(|| format!("the plan in {} cannot be read", self.directory.display()))?;
+        if plan.hash() != header.plan_hash {
+            bail!(
+                "the plan in {} is not the one that its header names (hash {}): the file was changed, or this wglab reads plans differently",
+                self.directory.display(),
+                header.plan_hash
+            );
+        }
+        Ok(plan)
+    }
 }
 
 /// The command that measures the same again. A record is not overwritten, so the directory is left to be chosen.

@@ -30,6 +30,7 @@ pub(super) fn plan_of(selection: &Selection) -> anyhow::Result<Plan> {
         only: selection.only.iter().map(|text| only(text)).collect::<Result<_, _>>()?,
         engines: selection.engine.iter().map(|text| engine(text)).collect::<Result<_, _>>()?,
         rounds: selection.rounds,
+        precision: selection.precision,
         duration: selection.duration,
         seed: selection.seed,
         memory: available_memory(),

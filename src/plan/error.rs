@@ -105,6 +105,41 @@ pub enum PlanError {
         /// What it may be.
         range: &'static str,
     },
+    /// A precision where there is no change to be known.
+    #[error(
+        "a precision is that of a change, and nothing is compared here: name two levels and `compare`, or write --precision off"
+    )]
+    PrecisionOfNothing,
+    /// A precision where all rounds of one level are over before the next one begins.
+    #[error(
+        "the stacks of real nodes are switched between phases, so all rounds of one are over before there is anything to compare them with: write --precision off, and as many rounds as you want"
+    )]
+    PrecisionInPhases,
+    /// Fewer rounds than those after which a precision is looked at first.
+    #[error(
+        "a precision is looked at from round {least} on, and {rounds} is the most here: raise it, like --rounds {}",
+        least * 5
+    )]
+    PrecisionRounds {
+        /// The most rounds.
+        rounds: u32,
+        /// The first at which the run may end.
+        least: u32,
+    },
+    /// A node that would be on two stacks at once.
+    #[error(
+        "in one phase node `{node}` would be on stack `{one}` and on `{other}`, since level `{level}` differs per end and the node is client and server; name pairs in which each node has one part"
+    )]
+    TwoStacks {
+        /// The node.
+        node: String,
+        /// The level.
+        level: String,
+        /// The stack that it is on.
+        one: String,
+        /// The other.
+        other: String,
+    },
     /// No network is left to take addresses from.
     #[error("no addresses are left for {what}: {why}")]
     NoAddresses {

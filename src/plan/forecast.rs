@@ -43,7 +43,9 @@ const POWER: f64 = 0.8;
 /// The forecast of `plan`.
 pub(super) fn forecast(plan: &Plan, topology: &Topology, request: &Request) -> Result<Forecast, PlanError> {
     let devices: usize = plan.tunnels.iter().map(|tunnel| tunnel.ends.len()).sum();
-    let mut time = RAISE + RAISE_DEVICE * u32::try_from(devices).unwrap_or(u32::MAX);
+    // Between phases the lab goes down. How long a switch of stacks takes, nobody knows beforehand.
+    let raises = u32::try_from(plan.phases.len().max(1)).unwrap_or(u32::MAX);
+    let mut time = (RAISE + RAISE_DEVICE * u32::try_from(devices).unwrap_or(u32::MAX)) * raises;
     let mut runs = 0;
     let mut bytes: BTreeMap<String, f64> = BTreeMap::new();
     for visit in &plan.visits {

@@ -6,14 +6,18 @@
 //! (a crossover), and drift falls on both alike. With more than two levels the orders are the rows of a Williams square, in
 //! which every level follows every other equally often (E. J. Williams, "Experimental designs balanced for the estimation of
 //! residual effects of treatments", Australian Journal of Scientific Research A 2 (1949) 149-168).
+//!
+//! Where stacks are switched between phases, every phase has all rounds of the arrangements that are on its stacks, and the
+//! round numbers repeat: a pair's round 2 on one stack stands against its round 2 on the other.
 
 use std::collections::BTreeMap;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::Visit;
+use super::error::PlanError;
 use super::schedule::Schedule;
+use super::{Phase, Plan, Visit};
 use crate::cell::{Cell, Factor};
 
 /// Arrangements that differ in nothing but the compared factor, by level.
@@ -24,8 +28,11 @@ struct Block {
     members: Vec<usize>,
 }
 
-/// Every visit of `rounds` rounds.
-pub(super) fn visits(schedule: &Schedule, rounds: u32, seed: u64) -> Vec<Visit> {
+/// The fewest rounds after which a precision may end the run: with fewer, an interval's own width is mostly chance.
+const LEAST_ROUNDS: u32 = 4;
+
+/// Every visit of `rounds` rounds, in each of `phases`.
+pub(super) fn visits(schedule: &Schedule, phases: &[Phase], rounds: u32, seed: u64) -> Vec<Visit> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut blocks = blocks(schedule);
     let tests: BTreeMap<&str, Vec<usize>> = schedule
@@ -35,7 +42,8 @@ pub(super) fn visits(schedule: &Schedule, rounds: u32, seed: u64) -> Vec<Visit> 
         .map(|engine| (engine, schedule.tests_of(engine)))
         .collect();
     let mut visits = Vec::with_capacity(schedule.arrangements.len() * rounds as usize);
-    for round in 1..=rounds {
+    let in_phases = (0..phases.len().max(1)).flat_map(|phase| (1..=rounds).map(move |round| (phase, round)));
+    for (phase, round) in in_phases {
         shuffle(&mut blocks, &mut rng);
         for block in &blocks {
             // Neighbours run their tests in the same order: what a test leaves behind falls on both alike.
@@ -43,13 +51,47 @@ pub(super) fn visits(schedule: &Schedule, rounds: u32, seed: u64) -> Vec<Visit> 
             shuffle(&mut order, &mut rng);
             for rank in williams(block.members.len(), round as usize - 1 + block.parity) {
                 let arrangement = block.members[rank];
+                if phases.get(phase).is_some_and(|stacks| !stacks.holds(&schedule.arrangements[arrangement])) {
+                    continue;
+                }
                 let carried = &tests[schedule.arrangements[arrangement].engine.as_str()];
                 let tests = order.iter().copied().filter(|test| carried.contains(test)).collect();
-                visits.push(Visit { round, arrangement, tests });
+                visits.push(Visit { round, phase, arrangement, tests });
             }
         }
     }
     visits
+}
+
+/// Whether the plan's precision can be asked for.
+pub(super) fn check_precision(plan: &Plan) -> Result<(), PlanError> {
+    if plan.precision.is_none() {
+        return Ok(());
+    }
+    if plan.compared().len() < 2 {
+        return Err(PlanError::PrecisionOfNothing);
+    }
+    if plan.phases.len() > 1 {
+        return Err(PlanError::PrecisionInPhases);
+    }
+    let least = plan.stop_every().max(LEAST_ROUNDS);
+    if plan.rounds < least { Err(PlanError::PrecisionRounds { rounds: plan.rounds, least }) } else { Ok(()) }
+}
+
+impl Plan {
+    /// Whether the run may end after `round` (from 1) if its precision is reached: every order of the compared levels has
+    /// been visited equally often by then.
+    pub fn may_end_after(&self, round: u32) -> bool {
+        round >= LEAST_ROUNDS && round.is_multiple_of(self.stop_every())
+    }
+
+    /// The rounds in which every level follows every other equally often: the rows of the Williams square.
+    fn stop_every(&self) -> u32 {
+        let arranged = self.compare.filter(|factor| factor.is_arranged());
+        let levels = arranged.and_then(|factor| self.levels.get(&factor)).map_or(2, Vec::len).max(2);
+        let rows = if levels.is_multiple_of(2) { levels } else { 2 * levels };
+        u32::try_from(rows).unwrap_or(u32::MAX)
+    }
 }
 
 /// The blocks, in the order of the plan's arrangements.

@@ -1,11 +1,11 @@
 //! What a person asks for on top of the file: narrowing and overriding.
 
 use crate::cell::Factor;
-use crate::topology::Profile;
+use crate::topology::{Precision, Profile};
 use crate::units::{Bytes, Span};
 
 /// What to make of a topology. The default is the file as it is, quick.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
     /// How long and how often.
     pub profile: Profile,
@@ -15,6 +15,8 @@ pub struct Request {
     pub engines: Vec<EngineRequest>,
     /// `--rounds`, instead of the profile's.
     pub rounds: Option<u32>,
+    /// `--precision`, instead of the profile's.
+    pub precision: Option<Precision>,
     /// `--duration`, the window of every test, instead of the profile's.
     pub duration: Option<Span>,
     /// `--seed`; 1 where none is given, so that a plan is repeatable by default.

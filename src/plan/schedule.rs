@@ -239,6 +239,8 @@ fn keep_used(topology: &Topology, selection: &Selection<'_>, schedule: &mut Sche
             name: stack.name.clone(),
             delivery: stack.delivery,
             receive_queues: stack.receive_queues,
+            switch: stack.switch.clone(),
+            verify: stack.verify.clone(),
         })
         .collect();
     let settings: BTreeSet<&str> =

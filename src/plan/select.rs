@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::error::PlanError;
 use super::request::{EngineRequest, Request};
 use crate::cell::{Factor, ends};
-use crate::topology::{Engine, EngineSpec, Pair, Topology, check_name};
+use crate::topology::{Engine, EngineSpec, Pair, Precision, Topology, check_name};
+use crate::units::Ratio;
 
 /// The most rounds of one run, as in files.
 const MOST_ROUNDS: u32 = 1000;
@@ -25,6 +26,7 @@ pub(super) struct Selection<'a> {
     pub(super) only: BTreeMap<Factor, Vec<&'a str>>,
     pub(super) compare: Option<Factor>,
     pub(super) rounds: u32,
+    pub(super) precision: Option<Ratio>,
     pub(super) seed: u64,
     pub(super) request: &'a Request,
 }
@@ -80,6 +82,11 @@ pub(super) fn select<'a>(topology: &Topology, request: &'a Request) -> Result<Se
         only,
         compare: if tunnels_asked > 1 { Some(Factor::Engine) } else { topology.compare },
         rounds,
+        precision: match request.precision {
+            Some(Precision::To(width)) => Some(width),
+            Some(Precision::Off) => None,
+            None => spec.and_then(|spec| spec.precision),
+        },
         seed: request.seed.unwrap_or(1),
         request,
     })

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{EngineSpec, NodePlan, Plan, Reach, TestPlan, UnderlayPlan, Visit};
+use super::{EngineSpec, NodePlan, Phase, Plan, Reach, StackPlan, TestPlan, UnderlayPlan, Visit};
 use crate::cell::{Factor, printable};
 use crate::topology::UnderlayKind;
 
@@ -20,9 +20,15 @@ pub fn render_text(plan: &Plan) -> String {
         Some(effect) => format!(", sees changes of about {effect} or more"),
     };
     // Writing to a String does not fail.
+    let most = if plan.precision.is_some() { "at most " } else { "" };
+    let switches = match plan.phases.len().saturating_sub(1) {
+        0 => String::new(),
+        1 => " and the time of 1 switch of stacks".to_owned(),
+        switches => format!(" and the time of {switches} switches of stacks"),
+    };
     let _ = writeln!(
         text,
-        "{} runs in {} visits, about {}{sees}",
+        "{most}{} runs in {} visits, {most}about {}{switches}{sees}",
         count(forecast.runs),
         count(plan.visits.len() as u64),
         forecast.time
@@ -32,7 +38,7 @@ pub fn render_text(plan: &Plan) -> String {
     }
     let _ = writeln!(
         text,
-        "profile {}, {} rounds, seed {}, plan {}",
+        "profile {}, {most}{} rounds, seed {}, plan {}",
         plan.profile,
         plan.rounds,
         plan.seed,
@@ -44,6 +50,13 @@ pub fn render_text(plan: &Plan) -> String {
             plan.min_effect.map_or_else(String::new, |effect| format!("; the least change worth calling is {effect}"));
         let _ = writeln!(text, "compares {factor}: {base} (baseline) with {}{effect}", others.join(", "));
     }
+    if let Some(width) = plan.precision {
+        let first = (1..=plan.rounds).find(|round| plan.may_end_after(*round)).unwrap_or(plan.rounds);
+        let _ = writeln!(
+            text,
+            "ends when every judged change is known to within {width} either way; looks from round {first} on"
+        );
+    }
     section(&mut text, "underlays", underlays(plan));
     section(&mut text, &format!("nodes, {}", plan.nodes.len()), nodes(plan));
     section(&mut text, "engines, stacks, settings", levels(plan));
@@ -52,8 +65,10 @@ pub fn render_text(plan: &Plan) -> String {
     let heading = format!("tunnels, {} between {} devices", count(links as u64 / 2), count(devices as u64));
     section(&mut text, &heading, tunnels(plan));
     section(&mut text, &format!("pairs, {}", count(plan.pairs.len() as u64)), pairs(plan));
+    section(&mut text, "phases: the stack under each node", phases(plan));
     section(&mut text, "tests", plan.tests.iter().map(test).collect());
-    let heading = format!("order, {} arrangements in {} rounds", count(plan.arrangements.len() as u64), plan.rounds);
+    let heading =
+        format!("order, {} arrangements in {most}{} rounds", count(plan.arrangements.len() as u64), plan.rounds);
     section(&mut text, &heading, order(plan));
     text
 }
@@ -221,6 +236,28 @@ fn pairs(plan: &Plan) -> Vec<Vec<String>> {
     names.chunks(8).map(<[String]>::to_vec).collect()
 }
 
+/// Every phase with its stacks, and who switches to them.
+fn phases(plan: &Plan) -> Vec<Vec<String>> {
+    let of_phase = |(index, phase): (usize, &Phase)| {
+        let on = plan.stacks.iter().filter_map(|stack| {
+            let nodes: Vec<&str> =
+                phase.stacks.iter().filter(|(_, on)| **on == stack.name).map(|(node, _)| node.as_str()).collect();
+            (!nodes.is_empty()).then(|| format!("{} on {}", nodes.join(", "), stack.name))
+        });
+        let number = format!("phase {}", index + 1);
+        [number].into_iter().chain(on).collect()
+    };
+    let how = |stack: &StackPlan| {
+        let hook = |argv: &Option<Vec<String>>, without: &str| {
+            argv.as_ref().map_or_else(|| without.to_owned(), |argv| format!("`{}`", command(argv)))
+        };
+        let (switch, verify) = (hook(&stack.switch, "by hand"), hook(&stack.verify, "by nothing"));
+        vec![stack.name.clone(), format!("switched {switch}, verified {verify}")]
+    };
+    let stacks = plan.stacks.iter().filter(|_| !plan.phases.is_empty()).map(how);
+    plan.phases.iter().enumerate().map(of_phase).chain(stacks).collect()
+}
+
 fn test(test: &TestPlan) -> Vec<String> {
     let mut factors: Vec<String> = Vec::new();
     for (factor, level) in test.cell().iter().filter(|(factor, _)| *factor != Factor::Test) {
@@ -251,7 +288,9 @@ fn order(plan: &Plan) -> Vec<Vec<String>> {
     let row = |visit: &Visit| {
         let arrangement = &plan.arrangements[visit.arrangement];
         let tests: Vec<String> = visit.tests.iter().map(|&index| short(&plan.tests[index])).collect();
+        let phase = if plan.phases.len() > 1 { format!("phase {}", visit.phase + 1) } else { String::new() };
         vec![
+            phase,
             visit.round.to_string(),
             arrangement.pair.to_string(),
             arrangement.underlay.clone(),

@@ -27,8 +27,12 @@ pub struct Plan {
     pub seed: u64,
     /// How long and how often.
     pub profile: Profile,
-    /// Visits to each arrangement.
+    /// Visits to each arrangement; the most of them where there is a precision.
     pub rounds: u32,
+    /// The half-width of every judged change's interval, as a part of the change's baseline, at which rounds may end before
+    /// their number is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Ratio>,
     /// The factor whose levels are compared, if any.
     pub compare: Option<Factor>,
     /// The levels of every factor that has any, in the order in which they were named: the first is the baseline.
@@ -46,6 +50,10 @@ pub struct Plan {
     pub engines: Vec<EnginePlan>,
     /// The stacks that some arrangement uses.
     pub stacks: Vec<StackPlan>,
+    /// Where stacks are switched between phases and not between visits: the stack under each node, phase by phase. Empty
+    /// where every visit switches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
     /// The sets of settings that some arrangement uses.
     pub settings: Vec<SettingsPlan>,
     /// The tunnels that some arrangement uses.
@@ -165,6 +173,19 @@ pub struct StackPlan {
     pub delivery: Option<Delivery>,
     /// Receive queues of a node's interface; absent: as found.
     pub receive_queues: Option<u32>,
+    /// The command that puts a real node on it; absent: somebody does it by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Vec<String>>,
+    /// The command that tells whether a real node is on it; absent: nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Vec<String>>,
+}
+
+/// A part of the run in which the stack under every node stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// The stack's name by node.
+    pub stacks: BTreeMap<String, String>,
 }
 
 /// A named set of guest changes.
@@ -288,10 +309,17 @@ pub struct TestPlan {
 pub struct Visit {
     /// The round, from 1 (a record counts them from 0).
     pub round: u32,
+    /// The index of the phase; 0 where there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub phase: usize,
     /// The index of the arrangement.
     pub arrangement: usize,
     /// The indices of its tests, in order.
     pub tests: Vec<usize>,
+}
+
+const fn is_zero(phase: &usize) -> bool {
+    *phase == 0
 }
 
 /// What the run will take.

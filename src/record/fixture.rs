@@ -37,12 +37,21 @@ impl Made {
             policy: None,
             plan: json!({}),
             nodes: ["a1", "a2"].map(|node| (node.to_owned(), facts.clone())).into(),
+            resumes: None,
         };
-        let end = End { status: EndStatus::Complete, reason: None, runs: 0, duration_ms: 60_000 };
+        let end = End {
+            status: EndStatus::Complete,
+            reason: None,
+            runs: 0,
+            duration_ms: 60_000,
+            precision: None,
+            awaits_phase: None,
+        };
         let record = Record {
             header,
             resumed: Vec::new(),
             runs: Vec::new(),
+            superseded: Vec::new(),
             end: Some(end),
             cut: None,
             whole_bytes: 0,
@@ -55,6 +64,7 @@ impl Made {
     pub(crate) fn run(&mut self, round: u32, levels: &[(Factor, &str)], metrics: &[(&str, f64)]) -> &mut Run {
         let run = Run {
             round,
+            session: None,
             order: self.record.runs.len() as u32,
             status: Status::Ok,
             reason: None,

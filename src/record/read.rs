@@ -26,12 +26,14 @@ impl Record {
             header,
             resumed: Vec::new(),
             runs: Vec::new(),
+            superseded: Vec::new(),
             end: None,
             cut: None,
             whole_bytes: first.end(bytes),
             notes: Vec::new(),
         };
         let mut places = BTreeMap::new();
+        let mut sittings = Vec::new();
         let mut repeated = 0_usize;
         for line in lines {
             let parsed = match parse_line(&line) {
@@ -49,6 +51,7 @@ impl Record {
                     None => {
                         places.insert(run.order, record.runs.len());
                         record.runs.push(*run);
+                        sittings.push(record.resumed.len());
                         record.end = None;
                     }
                     Some(&place) if record.runs.get(place) == Some(&*run) => repeated += 1,
@@ -63,6 +66,16 @@ impl Record {
         }
         if repeated > 0 {
             record.notes.push(format!("{repeated} runs stand in the file twice and count once"));
+        }
+        record.settle(&sittings);
+        match record.superseded.len() {
+            0 => {}
+            1 => record.notes.push("1 run of a visit that was cut short was measured again and is left out".to_owned()),
+            runs => {
+                record
+                    .notes
+                    .push(format!("{runs} runs of visits that were cut short were measured again and are left out"));
+            }
         }
         Ok(record)
     }
@@ -81,6 +94,24 @@ impl Record {
         self.resumed.push(header);
         self.end = None;
         Ok(())
+    }
+
+    /// Gives each run the number of its sitting, and takes out what was measured again.
+    fn settle(&mut self, sittings: &[usize]) {
+        // Runs of versions that wrote no session stand behind their header all the same.
+        for (run, sitting) in
+            self.runs.iter_mut().zip(sittings).filter(|(run, sitting)| run.session.is_none() && **sitting > 0)
+        {
+            run.session = u32::try_from(*sitting).ok();
+        }
+        let again: BTreeSet<u32> = self
+            .resumed
+            .iter()
+            .filter_map(|header| header.resumes.as_ref())
+            .flat_map(|it| it.superseded.clone())
+            .collect();
+        let (superseded, runs) = std::mem::take(&mut self.runs).into_iter().partition(|run| again.contains(&run.order));
+        (self.superseded, self.runs) = (superseded, runs);
     }
 }
 

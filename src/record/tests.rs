@@ -20,12 +20,14 @@ fn header() -> Header {
         policy: None,
         plan: json!({"arrangements": 2}),
         nodes: BTreeMap::from([("a1".to_owned(), json!({"kernel": "6.18.0"}))]),
+        resumes: None,
     }
 }
 
 fn run(order: u32) -> Run {
     Run {
         round: 0,
+        session: None,
         order,
         status: Status::Ok,
         reason: None,
@@ -54,7 +56,7 @@ fn run(order: u32) -> Run {
 }
 
 fn end(runs: u32) -> End {
-    End { status: EndStatus::Complete, reason: None, runs, duration_ms: 8000 }
+    End { status: EndStatus::Complete, reason: None, runs, duration_ms: 8000, precision: None, awaits_phase: None }
 }
 
 fn whole() -> String {
@@ -217,4 +219,59 @@ fn a_resumed_record_goes_on_under_a_second_header() {
     assert_eq!((record.resumed.len(), record.runs.len(), record.end), (1, 3, None));
     text += &end(3).to_line().unwrap();
     assert!(Record::parse(&text).unwrap().is_complete());
+}
+
+#[test]
+fn a_visit_that_is_measured_again_takes_the_place_of_the_one_that_was_cut() {
+    let mut later = header();
+    later.started = "2026-08-22T18:00:00Z".to_owned();
+    let ended = "interrupted by SIGINT".to_owned();
+    later.resumes = Some(Resumes { ended, superseded: vec![1], changed: vec!["kernel".to_owned()] });
+    let cut = [header().to_line(), run(0).to_line(), run(1).to_line()].map(Result::unwrap).concat();
+    let again = Run { session: Some(1), metrics: run(1).metrics, ..run(2) };
+    let text = cut + &later.to_line().unwrap() + &again.to_line().unwrap() + &end(3).to_line().unwrap();
+    let record = Record::parse(&text).unwrap();
+    assert_eq!((&record.runs[..], &record.superseded[..]), (&[run(0), again][..], &[run(1)][..]));
+    assert_eq!(record.resumed, [later]);
+    assert!(record.is_complete() && record.notes[0].contains("1 run of a visit"), "{:?}", record.notes);
+    // The file appended to itself is still the same record.
+    assert_eq!(Record::parse(text.clone() + &text).unwrap().runs, record.runs);
+}
+
+#[test]
+fn a_run_knows_its_sitting_though_its_line_does_not_say() {
+    let mut later = header();
+    later.started = "2026-08-22T18:00:00Z".to_owned();
+    let text = whole() + &later.to_line().unwrap() + &run(2).to_line().unwrap();
+    let sessions: Vec<Option<u32>> = Record::parse(&text).unwrap().runs.iter().map(|run| run.session).collect();
+    assert_eq!(sessions, [None, None, Some(1)]);
+}
+
+#[test]
+fn the_golden_record_in_two_sittings_is_read_and_written() {
+    let golden = include_str!("golden/v1-resumed.jsonl");
+    let record = Record::parse(golden).unwrap();
+    assert_eq!((record.resumed.len(), record.runs.len(), record.superseded.len()), (1, 2, 1));
+    assert_eq!(record.runs[1].session, Some(1));
+    let precision = record.end.as_ref().and_then(|end| end.precision.as_ref()).unwrap();
+    assert_eq!((precision.asked, precision.reached, precision.rounds), (0.03, false, 4));
+    let resumes = record.resumed[0].resumes.as_ref().unwrap();
+    assert_eq!((resumes.ended.as_str(), &resumes.superseded[..]), ("interrupted by SIGINT", &[1][..]));
+    let lines = [
+        record.header.to_line(),
+        record.runs[0].to_line(),
+        record.superseded[0].to_line(),
+        record.resumed[0].to_line(),
+        record.runs[1].to_line(),
+        record.end.unwrap().to_line(),
+    ];
+    // The end of the first sitting is in the file alone.
+    let kept = golden.lines().filter(|line| !line.contains("\"status\":\"partial\""));
+    assert_eq!(lines.map(Result::unwrap).concat(), kept.map(|line| format!("{line}\n")).collect::<String>());
+}
+
+#[test]
+fn a_precision_that_is_no_number_is_refused_when_written() {
+    let precision = Precision { asked: 0.03, reached: false, rounds: 4, half_width: Some(f64::NAN), of: None };
+    assert!(End { precision: Some(precision), ..end(1) }.to_line().is_err());
 }

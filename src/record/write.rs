@@ -55,8 +55,12 @@ impl End {
     /// This end as one line, with its line feed.
     ///
     /// # Errors
-    /// None in practice: nothing in it can fail to serialise.
+    /// [`RecordError::NotFinite`] for a precision that is not finite.
     pub fn to_line(&self) -> Result<String, RecordError> {
+        if let Some(precision) = &self.precision {
+            finite("precision.asked", precision.asked)?;
+            precision.half_width.map_or(Ok(()), |width| finite("precision.half_width", width))?;
+        }
         to_line(&Line::End(self))
     }
 }

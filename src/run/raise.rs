@@ -13,7 +13,7 @@ use super::states::{self, Keys, PROVIDER, Stacks};
 use crate::agent::messages::{
     Applied, Ask, Calibration, Facts, Granted, NodeState, Part, Status, Tell, why_no_handshake,
 };
-use crate::plan::{Arrangement, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
+use crate::plan::{Arrangement, NodePlan, Phase, Plan, Reach, TunnelEnd, TunnelPlan};
 use crate::reach::{self, Link, LocalLab};
 
 mod told;
@@ -58,8 +58,18 @@ pub struct Lab {
 impl Lab {
     /// Raises everything that `plan` names.
     pub async fn raise(plan: &Plan, watch: &mut dyn Watch) -> anyhow::Result<Self> {
+        Self::raise_on(plan, None, watch).await
+    }
+
+    /// Raises everything that `plan` names, on nodes that are on the stacks of `phase`.
+    pub(super) async fn raise_on(plan: &Plan, phase: Option<&Phase>, watch: &mut dyn Watch) -> anyhow::Result<Self> {
         watch.stage("starting agents");
         let mut lab = Self::reach(plan).await?;
+        if let Some(phase) = phase {
+            lab.stacks.clone_from(&phase.stacks);
+        } else if let Some(stack) = plan.stacks.first() {
+            lab.stacks = plan.nodes.iter().map(|node| (node.name.clone(), stack.name.clone())).collect();
+        }
         match lab.build(plan, watch).await {
             Ok(()) => Ok(lab),
             Err(error) => {
@@ -140,9 +150,6 @@ impl Lab {
         self.facts = try_join_all(probes).await?.into_iter().collect();
 
         watch.stage("making links");
-        if let Some(stack) = plan.stacks.first() {
-            self.stacks = plan.nodes.iter().map(|node| (node.name.clone(), stack.name.clone())).collect();
-        }
         self.apply_provider(plan).await?;
         self.states = plan
             .nodes

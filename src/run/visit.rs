@@ -23,6 +23,7 @@ const PREPARE: Duration = Duration::from_secs(12);
 pub(super) fn blank(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, round: u32, order: u32) -> Run {
     Run {
         round,
+        session: None,
         order,
         status: Status::Failed,
         reason: None,

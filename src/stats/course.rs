@@ -65,7 +65,9 @@ pub struct FirstRound {
 }
 
 /// Compares the first round with the later ones, each cell with itself. `None` with fewer than three cells of three
-/// rounds.
+/// rounds, unless there are five rounds: then the later rounds are the sample, as an interval for one more observation takes
+/// them (Hahn, "Factors for calculating two-sided prediction intervals for samples from a normal distribution", JASA 64 (1969)
+/// 878-888).
 pub fn first_round(cells: &[Vec<f64>]) -> Option<FirstRound> {
     let apart: Vec<f64> = cells
         .iter()
@@ -73,12 +75,29 @@ pub fn first_round(cells: &[Vec<f64>]) -> Option<FirstRound> {
         .filter_map(|cell| Some(cell.first()? - mean(cell.get(1..)?)?))
         .collect();
     if apart.len() < 3 {
-        return None;
+        return first_of_rounds(cells);
     }
     let (center, count) = (mean(&apart)?, apart.len() as f64);
     let error = (squares(&apart) / (count - 1.0) / count).sqrt();
     let p = if error > 0.0 { t_two_sided(center / error, count - 1.0)? } else { f64::from(u8::from(center == 0.0)) };
     Some(FirstRound { apart: center, p })
+}
+
+/// With fewer, one round that is apart cannot be told from noise.
+const LEAST_ROUNDS: usize = 5;
+
+fn first_of_rounds(cells: &[Vec<f64>]) -> Option<FirstRound> {
+    let cells: Vec<&Vec<f64>> = cells.iter().filter(|cell| cell.len() >= LEAST_ROUNDS).collect();
+    let rounds = cells.iter().map(|cell| cell.len()).min()?;
+    // Cells of one round share its noise: their mean is one observation.
+    let centers: Vec<f64> = cells.iter().filter_map(|cell| mean(&cell[1..rounds])).collect();
+    let of_round =
+        |round: usize| mean(&cells.iter().zip(&centers).map(|(cell, center)| cell[round] - center).collect::<Vec<_>>());
+    let later: Vec<f64> = (1..rounds).filter_map(of_round).collect();
+    let (apart, count) = (of_round(0)?, later.len() as f64);
+    let error = (squares(&later) / (count - 1.0) * (1.0 + 1.0 / count)).sqrt();
+    let p = if error > 0.0 { t_two_sided(apart / error, count - 1.0)? } else { f64::from(u8::from(apart == 0.0)) };
+    Some(FirstRound { apart, p })
 }
 
 /// The modified z-score beyond which a value is an outlier: Iglewicz & Hoaglin, How to Detect and Handle Outliers (ASQC

@@ -269,3 +269,16 @@ fn normals(rng: &mut impl rand_chacha::rand_core::RngCore, count: usize) -> Vec<
     let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     (0..count).map(|_| (-2.0 * (1.0 - uniform()).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()).collect()
 }
+
+#[test]
+fn a_first_round_apart_is_found_with_few_cells_too() {
+    // Checked by hand: later values 1, 3, 2, 2 have mean 2 and variance 2/3; (7 - 2) / sqrt(2/3 * 5/4) = 5.477 on 3 degrees.
+    let first = course::first_round(&[vec![7.0, 1.0, 3.0, 2.0, 2.0]]).unwrap();
+    near(first.apart, 5.0, 1e-12);
+    near(first.p, 0.011_966_9, 1e-6);
+    // Two cells that move together are one observation, not two.
+    let both = course::first_round(&[vec![7.0, 1.0, 3.0, 2.0, 2.0], vec![17.0, 11.0, 13.0, 12.0, 12.0]]).unwrap();
+    assert_eq!((both.apart, both.p), (first.apart, first.p));
+    assert_eq!(course::first_round(&[vec![7.0, 1.0, 3.0, 2.0]]), None, "too few rounds");
+    assert_eq!(course::first_round(&[]), None);
+}

@@ -25,7 +25,11 @@ pub(super) const UNDERLAY_KEYS: [&str; 6] = ["family", "mtu", "kind", "network",
 const UNDERLAY_EXAMPLE: &str = "[underlay] private = { family = \"ipv4\", mtu = 1450 }";
 pub(super) const ENGINE_KEYS: [&str; 3] = ["path", "interface", "kind"];
 const ENGINE_EXAMPLE: &str = "[engine.wireguard-go] path = \"/usr/bin/wireguard-go\"";
-pub(super) const STACK_KEYS: [&str; 2] = ["delivery", "receive_queues"];
+/// What a provider made here does.
+const MADE_KEYS: [&str; 2] = ["delivery", "receive_queues"];
+/// What a person's own commands do on real hosts.
+const HOOK_KEYS: [&str; 2] = ["switch", "verify"];
+pub(super) const STACK_KEYS: [&str; 4] = ["delivery", "receive_queues", "switch", "verify"];
 const STACK_EXAMPLE: &str = "[stack] standard = { delivery = \"merged-tcp\" }";
 pub(super) const SETTINGS_KEYS: [&str; 4] = ["sysctl", "features", "rps_cpus", "mtu"];
 const SETTINGS_EXAMPLE: &str = "[settings.gro] features = { gro = true }";
@@ -335,17 +339,10 @@ pub(super) fn stacks(root: &Table<'_>, here: bool, problems: &mut Problems<'_>) 
         );
     }
     let mut stacks = Vec::new();
-    for (index, (name, table)) in tables.iter().enumerate() {
+    for (name, table) in &tables {
         if let Err(why) = check_name(name.get_ref()) {
             let message = format!("`{}` cannot name a stack: {why}", printable(name.get_ref()));
             problems.push(name.span(), message, "choose another name");
-        }
-        if !here && index > 0 {
-            problems.push(
-                name.span(),
-                "only the stacks of nodes made here can be switched during a run",
-                "name the one that the real nodes are on, run, switch them, and compare the two records",
-            );
         }
         stacks.push(stack(name.get_ref(), table, here, problems));
     }
@@ -356,7 +353,8 @@ pub(super) fn stacks(root: &Table<'_>, here: bool, problems: &mut Problems<'_>) 
             problems.push(span, "`stacks` names stacks, but none is defined", format!("write `{STACK_EXAMPLE}`"));
         }
         let (name, delivery) = if here { (DEFAULT_STACK.0, Some(DEFAULT_STACK.1)) } else { (FOUND_STACK, None) };
-        return (vec![Stack { name: name.to_owned(), delivery, receive_queues: None }], vec![name.to_owned()]);
+        let stack = Stack { name: name.to_owned(), delivery, receive_queues: None, switch: None, verify: None };
+        return (vec![stack], vec![name.to_owned()]);
     }
     let mut names = Vec::new();
     let mut used = BTreeSet::new();
@@ -391,14 +389,26 @@ fn stack(name: &str, table: &Table<'_>, here: bool, problems: &mut Problems<'_>)
         let help = "write delivery = \"merged-tcp\", \"unmerged\" or \"merged-all\"";
         problems.push(table.span(), format!("{} has no delivery", table.what()), help);
     }
-    for key in STACK_KEYS.into_iter().filter(|key| !here && table.get(key).is_some()) {
+    for key in MADE_KEYS.into_iter().filter(|key| !here && table.get(key).is_some()) {
         let message = format!("`{key}` is what a provider made here does, but the nodes are real");
-        problems.push(table.key_span(key), message, "a real node's stack is found, not made: remove it");
+        let help = "a real node's stack is switched by hand or by a `switch` command, not made: remove it";
+        problems.push(table.key_span(key), message, help);
     }
+    for key in HOOK_KEYS.into_iter().filter(|key| here && table.get(key).is_some()) {
+        let message = format!("`{key}` is for real nodes, but the nodes are made here");
+        problems.push(table.key_span(key), message, "the provider switches them: remove it");
+    }
+    let mut command = |key: &str| {
+        let words = table.texts(key, &format!("{key} = [\"./stack\", \"{key}\"]"), problems)?;
+        Some(words.into_iter().map(Spanned::into_inner).collect())
+    };
+    let (switch, verify) = (command("switch"), command("verify"));
     Stack {
         name: name.to_owned(),
         delivery: table.parsed::<Delivery>("delivery", problems).map(Spanned::into_inner),
         receive_queues: table.whole("receive_queues", 1..=256, problems).map(|queues| queues.into_inner() as u32),
+        switch,
+        verify,
     }
 }
 

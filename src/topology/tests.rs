@@ -404,7 +404,7 @@ fn real_nodes_need_a_way_and_addresses_of_their_own() {
         ("[node.hel]", "underlays = [\"private\"]\n[node.hel]", "5:1", "`underlays` is for nodes made here"),
         ("family = \"ipv4\"", "family = \"ipv4\", network = \"10.0.0.0/8\"", "9:30", "its nodes are real"),
         ("[[test]]", "[stack]\nhcnet = { delivery = \"unmerged\" }\n[[test]]", "11:11", "the nodes are real"),
-        ("[[test]]", "[stack]\na = {}\nb = {}\n[[test]]", "12:1", "can be switched"),
+        ("[[test]]", "[stack]\na = { switch = \"./a\" }\n[[test]]", "11:16", "not a list"),
     ] {
         let problem = problem(&real(from, to));
         assert!(problem.starts_with(&format!("{place} ")) && problem.contains(words), "{from} -> {to}: {problem}");
@@ -662,5 +662,32 @@ proptest! {
         if check_interface(&name).is_ok() {
             prop_assert!((1..=15).contains(&name.len()));
         }
+    }
+}
+
+#[test]
+fn stacks_of_real_nodes_are_labels_with_commands() {
+    let topology =
+        right(&real("[[test]]", "[stack.a]\n[stack.b]\nswitch = [\"./on\", \"b\"]\nverify = [\"./is\"]\n[[test]]"));
+    assert_eq!(topology.stack_levels, ["a", "b"]);
+    assert_eq!((topology.stacks[0].switch.as_ref(), topology.stacks[0].verify.as_ref()), (None, None));
+    assert_eq!(topology.stacks[1].switch.as_deref(), Some(&["./on".to_owned(), "b".to_owned()][..]));
+    assert_eq!(topology.stacks[1].verify.as_deref(), Some(&["./is".to_owned()][..]));
+    let made = "nodes = [\"a\", \"b\"]\npairs = \"mesh\"\n[stack]\ns = { delivery = \"unmerged\", switch = [\"x\"] }\n[underlay]\nu = { family = \"ipv4\" }\n[[test]]\nkind = \"tcp-rr\"\n";
+    assert!(problem(made).contains("`switch` is for real nodes"), "{}", problem(made));
+}
+
+#[test]
+fn a_profile_names_a_precision() {
+    let of = |value: &str| format!("{RIGHT}[profile.quick]\nprecision = {value}\n");
+    let topology = right(&of("\"2.5%\""));
+    assert_eq!(topology.profiles[&Profile::Quick].precision, Some(Ratio::from_fraction(0.025)));
+    for (value, words) in [
+        ("\"0%\"", "above 0% and below 100%"),
+        ("\"100%\"", "above 0% and below 100%"),
+        ("\"3\"", "is not a precision"),
+        ("\"off\"", "leave `precision` out"),
+    ] {
+        assert!(problem(&of(value)).contains(words), "{value}: {}", problem(&of(value)));
     }
 }

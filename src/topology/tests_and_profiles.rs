@@ -10,10 +10,10 @@ use toml::de::DeValue;
 use super::diagnostic::Problems;
 use super::names::check_name;
 use super::reader::{Table, kind, parse_text, parse_whole};
-use super::words::{Profile, Rate};
+use super::words::{Precision, Profile, Rate};
 use super::{DEFAULT_CONGESTION_CONTROL, PerTest, ProfileSpec, Test};
 use crate::cell::{TestKind, did_you_mean, printable};
-use crate::units::{Bytes, Direction, PacketRate, Span};
+use crate::units::{Bytes, Direction, PacketRate, Ratio, Span};
 
 /// The most visits to one arrangement.
 const MOST_ROUNDS: u64 = 1000;
@@ -33,7 +33,8 @@ const DEFAULT_PROBE: PacketRate = PacketRate::from_per_second(100);
 
 const TEST_EXAMPLE: &str = "[[test]] kind = \"tcp-stream\"";
 const PROFILE_EXAMPLE: &str = "[profile.quick] rounds = 3";
-pub(super) const PROFILE_KEYS: [&str; 6] = ["rounds", "duration", "warmup", "streams", "direction", "tests"];
+pub(super) const PROFILE_KEYS: [&str; 7] =
+    ["rounds", "precision", "duration", "warmup", "streams", "direction", "tests"];
 
 /// The keys of a test of `kind`, beside `kind`, `name`, `duration` and `warmup`.
 const fn own_keys(kind: TestKind) -> &'static [&'static str] {
@@ -295,6 +296,7 @@ pub(super) fn profiles(
         let rounds = table.whole("rounds", 1..=MOST_ROUNDS, problems).map(|rounds| rounds.into_inner() as u32);
         let spec = ProfileSpec {
             rounds,
+            precision: precision(&table, problems),
             duration: per_test(&table, "duration", false, tests, problems),
             warmup: per_test(&table, "warmup", true, tests, problems),
             streams: streams(&table, problems),
@@ -304,6 +306,18 @@ pub(super) fn profiles(
         profiles.insert(profile, spec);
     }
     profiles
+}
+
+/// `"3%"`: what [`super::Precision`] may be, but for its `off`.
+fn precision(table: &Table<'_>, problems: &mut Problems<'_>) -> Option<Ratio> {
+    let precision = table.parsed::<Precision>("precision", problems)?;
+    match precision.get_ref() {
+        Precision::To(width) => Some(*width),
+        Precision::Off => {
+            problems.push(precision.span(), "a profile without a precision names none", "leave `precision` out");
+            None
+        }
+    }
 }
 
 /// `"10s"`, or `{ tcp-stream = "10s", ... }`.

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::cell::did_you_mean;
-use crate::units::{BitRate, PacketRate};
+use crate::cell::{did_you_mean, printable};
+use crate::units::{BitRate, PacketRate, Ratio};
 
 /// How a stack delivers packets to a node: the features of the provider's port towards it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -279,5 +279,33 @@ impl Serialize for Rate {
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// How well every judged change is to be known before the rounds may end: the half-width of its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Precision {
+    /// All rounds are taken, whatever they show.
+    Off,
+    /// Rounds end when every half-width is at most this; above 0 % and below 100 %.
+    To(Ratio),
+}
+
+/// A precision that cannot be one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a precision; write a part of the change like 3%, above 0% and below 100%, or off")]
+pub struct BadPrecision {
+    /// What was written.
+    text: String,
+}
+
+impl FromStr for Precision {
+    type Err = BadPrecision;
+    fn from_str(text: &str) -> Result<Self, BadPrecision> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let width = text.parse().ok().filter(|width: &Ratio| width.fraction() > 0.0 && width.fraction() < 1.0);
+        width.map(Self::To).ok_or_else(|| BadPrecision { text: printable(text) })
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{By, Policy, Source, arms};
 use crate::cell::{Cell, Factor, printable};
-use crate::record::{Record, Run};
+use crate::record::Run;
 
 /// One field that differs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -39,7 +39,9 @@ pub(super) fn names(differences: &[Difference]) -> String {
 }
 
 /// Facts of a node that say when or which one it was, not what it is: any of these words in a field's name.
-const NOT_WHAT_IT_IS: [&str; 11] = [
+const NOT_WHAT_IT_IS: [&str; 12] = [
+    // What the generator moved in a moment of calibration: a measurement.
+    "generator",
     "time",
     "uptime",
     "load",
@@ -62,7 +64,7 @@ pub(super) fn differences(sources: &[Source<'_>], by: &By, policy: &Policy) -> V
     let Some((base, others)) = sources.split_first() else { return Vec::new() };
     let mut all = BTreeSet::new();
     for other in others {
-        all.extend(of_nodes(base.record, other.record));
+        all.extend(of_nodes(&base.record.header.nodes, &other.record.header.nodes));
         all.extend(of_conditions(&conditions(base.record.usable(), by), &conditions(other.record.usable(), by)));
         if base.record.header.class != other.record.header.class {
             all.insert(Difference {
@@ -101,13 +103,27 @@ fn is_called(name: &str, word: &str) -> bool {
     name == word || format!("_{}_", name.replace(['.', ' '], "_")).contains(&format!("_{word}_"))
 }
 
-fn of_nodes(base: &Record, new: &Record) -> Vec<Difference> {
+/// What differs between the facts of nodes then and now, and is not named in `changed`: what a run that goes on must know.
+pub fn changed_facts(
+    then: &BTreeMap<String, Value>,
+    now: &BTreeMap<String, Value>,
+    changed: &[String],
+) -> Vec<Difference> {
+    let mut differences = of_nodes(then, now);
+    differences.retain(|difference| !changed.iter().any(|changed| is_called(&difference.name, changed)));
+    differences
+}
+
+/// The facts of nodes by name, as a header has them.
+type Nodes = BTreeMap<String, Value>;
+
+fn of_nodes(base: &Nodes, new: &Nodes) -> Vec<Difference> {
     let mut differences = Vec::new();
-    let nodes: BTreeSet<&String> = base.header.nodes.keys().chain(new.header.nodes.keys()).collect();
+    let nodes: BTreeSet<&String> = base.keys().chain(new.keys()).collect();
     for node in nodes {
-        let fields = |record: &Record| {
+        let fields = |facts: &Nodes| {
             let mut fields = BTreeMap::new();
-            if let Some(facts) = record.header.nodes.get(node) {
+            if let Some(facts) = facts.get(node) {
                 flatten("", facts, &mut fields);
             }
             fields
@@ -131,7 +147,7 @@ fn of_nodes(base: &Record, new: &Record) -> Vec<Difference> {
             name: key,
         }));
     }
-    if base.header.nodes.is_empty() && new.header.nodes.is_empty() {
+    if base.is_empty() && new.is_empty() {
         differences.push(Difference {
             field: "facts of the nodes".to_owned(),
             name: "nodes".to_owned(),

@@ -6,6 +6,7 @@ use super::Source;
 use crate::cell::{Cell, METRICS, Metric, format_as, printable};
 use crate::record::{Run, Status};
 use crate::stats::{course, mean};
+use crate::units::Ratio;
 
 /// The probability of a false caution of one kind in a record, shared over the metrics that are looked at.
 const CAUTION_ALPHA: f64 = 0.01;
@@ -43,6 +44,21 @@ pub(super) fn completeness(source: &Source<'_>) -> Vec<String> {
         Some(_) => {}
     }
     cautions.extend(record.notes.iter().cloned());
+    if let Some(precision) = record.end.as_ref().and_then(|end| end.precision.as_ref()).filter(|it| !it.reached) {
+        // As it was written: a ratio's own form has a tenth of a percent.
+        let (asked, rounds) = ((precision.asked * 1e7).round() / 1e5, precision.rounds);
+        let known = match (precision.half_width, &precision.of) {
+            (Some(width), Some(of)) => format!("{} is known to within {}", printable(of), Ratio::from_fraction(width)),
+            (None, Some(of)) => format!("{} has no interval", printable(of)),
+            (_, None) => "there is no change to be known".to_owned(),
+        };
+        cautions.push(format!("target precision of {asked} % not reached after {rounds} rounds: {known}"));
+    }
+    if let Some(phases) = phases(source) {
+        cautions.push(format!(
+            "measured in {phases} phases with stacks switched between them: what else moved between the phases is in a pair's changes"
+        ));
+    }
     if !record.resumed.is_empty() {
         cautions.push(format!(
             "measured in {} sittings: what moved between them is not in the noise of any",
@@ -50,6 +66,11 @@ pub(super) fn completeness(source: &Source<'_>) -> Vec<String> {
         ));
     }
     cautions
+}
+
+/// How many phases the stacks were switched between; absent where visits switch.
+fn phases(source: &Source<'_>) -> Option<usize> {
+    source.record.header.plan.get("phases")?.as_array().map(Vec::len).filter(|phases| *phases > 1)
 }
 
 /// The runs' own cautions, each kind once with how many runs have it.
@@ -139,4 +160,109 @@ fn odd_values(metric: &Metric, cell: &Cell, values: &[(f64, f64)], min_effect: f
             far.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Factor;
+    use crate::record::fixture::Made;
+    use crate::record::{Caution, Precision};
+
+    const RATE: &str = "throughput_bits_per_second";
+
+    /// Two engines on one pair, whose rates follow `course` from round to round with 1 % of noise.
+    fn made(rounds: u32, course: impl Fn(u32) -> f64) -> Made {
+        let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["old", "new"])]);
+        for round in 0..rounds {
+            for engine in ["old", "new"] {
+                let rate = 1e9 * course(round) * made.noise(0.01);
+                made.run(round, &[(Factor::Pair, "a1>a2"), (Factor::Engine, engine)], &[(RATE, rate)]);
+            }
+        }
+        made
+    }
+
+    fn said(made: &Made) -> Vec<String> {
+        cautions(&Source { name: "run", record: &made.record }, 0.05)
+    }
+
+    fn only_one(made: &Made, words: &str) {
+        let said = said(made);
+        assert!(said.len() == 1 && said[0].contains(words), "{words}: {said:?}");
+    }
+
+    #[test]
+    fn a_quiet_record_needs_no_caution() {
+        assert_eq!(said(&made(12, |_| 1.0)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_drift_is_said_with_its_size() {
+        let drifting = made(12, |round| 1.0 - 0.015 * f64::from(round));
+        assert!(
+            said(&drifting).iter().any(|caution| caution.starts_with("throughput drifted by -1")),
+            "{:?}",
+            said(&drifting)
+        );
+    }
+
+    #[test]
+    fn a_first_round_apart_is_said_with_what_would_tell_more() {
+        let cold = made(10, |round| if round == 0 { 0.8 } else { 1.0 });
+        let said = said(&cold);
+        let words = "in the first round against the later ones: a longer warm-up would tell";
+        assert!(
+            said.iter().any(|caution| caution.starts_with("throughput was -2") && caution.contains(words)),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn outliers_are_said_and_kept() {
+        let mut odd = made(12, |_| 1.0);
+        *odd.record.runs[9].metrics.get_mut(RATE).unwrap() = 5e8;
+        only_one(&odd, "has an outlier in 12 runs (500 Mbit/s); they are kept");
+    }
+
+    #[test]
+    fn two_modes_are_said_with_both() {
+        let said = said(&made(12, |round| if round % 3 == 0 { 0.7 } else { 1.0 }));
+        assert!(said.len() == 2 && said.iter().all(|caution| caution.contains("has two modes")), "{said:?}");
+    }
+
+    #[test]
+    fn a_warm_up_that_was_too_short_is_said_once_for_all_runs() {
+        let mut rising = made(6, |_| 1.0);
+        for run in rising.record.runs.iter_mut().take(4) {
+            let text = "no steady rate: 1 Gbit/s in the window's first half, 1.8 Gbit/s in its second".to_owned();
+            run.cautions.push(Caution { kind: "unsteady".to_owned(), text });
+        }
+        only_one(&rising, "in 4 of 12 runs: no steady rate");
+    }
+
+    #[test]
+    fn a_precision_that_was_not_reached_is_said_and_one_that_was_is_not() {
+        let mut made = made(6, |_| 1.0);
+        let precision = Precision {
+            asked: 0.03,
+            reached: false,
+            rounds: 6,
+            half_width: Some(0.0412),
+            of: Some("rr_p50_ns at new".to_owned()),
+        };
+        made.record.end.as_mut().unwrap().precision = Some(precision.clone());
+        only_one(&made, "target precision of 3 % not reached after 6 rounds: rr_p50_ns at new is known to within 4.1");
+        made.record.end.as_mut().unwrap().precision = Some(Precision { reached: true, ..precision });
+        assert_eq!(said(&made), Vec::<String>::new());
+    }
+
+    #[test]
+    fn phases_are_said() {
+        let mut made = made(12, |round| 1.0 - 0.015 * f64::from(round));
+        made.record.header.plan = serde_json::json!({"phases": [{}, {}]});
+        let said = said(&made);
+        assert!(said.iter().any(|caution| caution.contains("measured in 2 phases")), "{said:?}");
+        assert!(said.iter().any(|caution| caution.contains("drifted")), "{said:?}");
+    }
 }

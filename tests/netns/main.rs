@@ -25,6 +25,7 @@ mod lab;
 mod left_over;
 mod network;
 mod product;
+mod resume;
 mod settings;
 mod tamper;
 mod traffic;
@@ -68,9 +69,17 @@ fn main() -> ExitCode {
         eprintln!("cannot mark this program: {error}");
         return ExitCode::FAILURE;
     }
-    let tests: Vec<Test> =
-        [lab::TESTS, network::TESTS, product::TESTS, settings::TESTS, interop::TESTS, found::TESTS, traffic::TESTS]
-            .concat();
+    let tests: Vec<Test> = [
+        lab::TESTS,
+        network::TESTS,
+        product::TESTS,
+        resume::TESTS,
+        settings::TESTS,
+        interop::TESTS,
+        found::TESTS,
+        traffic::TESTS,
+    ]
+    .concat();
     let mut arguments = Arguments::from_args();
     // They count what the machine holds, and time what it does: one after the other.
     arguments.test_threads = Some(1);

@@ -43,6 +43,9 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         | "interfaces_of_others_are_measured_and_left_as_they_were"
         | "interfaces_that_do_not_join_say_why"
         | "a_topology_written_from_hosts_or_interfaces_runs" => (&[], true),
+        "stacks_of_reached_hosts_are_switched_by_a_command"
+        | "stacks_of_reached_hosts_are_switched_by_hand"
+        | "a_stack_that_cannot_be_switched_leaves_its_cells_invalid" => (&["sh"], false),
         "settings_of_reached_hosts_are_restored" => (&["sh", "ip", "unshare"], false),
         "other_tools_work_in_a_lab_that_is_up" => (&["ping", "iperf3", "wg"], false),
         _ if interop::TESTS.iter().any(|(test, _)| *test == name) => (interop::tools(name), true),
