@@ -241,12 +241,8 @@ fn switched() -> Result<(), Failed> {
     assert_eq!(rounds_on(&record), everywhere(3));
     assert!(record.runs.iter().all(|run| run.cautions.iter().all(|caution| caution.kind != "stack-unverified")));
     // Half of the pairs started on the other stack, and each phase was one stretch of time.
-    let first: Vec<String> = record
-        .runs
-        .iter()
-        .take(6)
-        .map(|run| format!("{}", run.factors.get(Factor::Stack).unwrap_or_default()))
-        .collect();
+    let first: Vec<String> =
+        record.runs.iter().take(6).map(|run| run.factors.get(Factor::Stack).unwrap_or_default().to_owned()).collect();
     assert!(first.iter().any(|stack| stack == "ebpf") && first.iter().any(|stack| stack == "standard"), "{first:?}");
     let switches = fs::read_to_string(hosts.path().join("switches"))?;
     let switches: Vec<&str> = switches.lines().collect();
