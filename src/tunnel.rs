@@ -39,7 +39,7 @@ use process::Process;
 use uapi::{GetDevice, SetDevice, SetPeer, UapiError};
 
 /// How long an engine may take until its socket answers.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What can go wrong with a tunnel.
 #[derive(Debug, thiserror::Error)]

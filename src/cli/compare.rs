@@ -48,7 +48,15 @@ pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
     let options = PickOptions { need: args.need, ..PickOptions::default() };
     let picks = verdict::pick(source, &options, &Policy::default());
     output.data(&if args.json { report::pick_json(&picks) } else { report::pick_table(&picks) })?;
-    Ok(Exit::Done)
+    let without = || picks.picks.iter().filter(|pick| pick.tiers.is_empty());
+    Ok(if picks.picks.is_empty() || without().any(|pick| !pick.missing.is_empty()) {
+        Exit::NotMeasured
+    } else if without().next().is_some() {
+        // Measured, and nothing carries what is needed.
+        Exit::GateFailed
+    } else {
+        Exit::Done
+    })
 }
 
 pub(super) fn report(args: &ReportArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -134,5 +142,9 @@ pub(super) fn write_summary(directory: &Path, name: &str, record: &Record) -> an
     let (path, unfinished) = (directory.join(SUMMARY), directory.join(".summary.json.new"));
     fs::write(&unfinished, text)
         .and_then(|()| fs::rename(&unfinished, &path))
+        .inspect_err(|_| {
+            // What is not whole helps nobody; that it cannot be removed either changes nothing.
+            let _left = fs::remove_file(&unfinished);
+        })
         .with_context(|| format!("cannot write {}", path.display()))
 }

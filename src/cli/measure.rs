@@ -55,7 +55,10 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
     let bytes = std::fs::read(&path).with_context(|| format!("cannot read back {}", path.display()))?;
     let record = Record::parse(bytes)?;
     let named = Named { name: finished.directory.display().to_string(), record };
-    write_summary(&finished.directory, &named.name, &named.record)?;
+    // The table is derived: without it the record still has everything.
+    if let Err(error) = write_summary(&finished.directory, &named.name, &named.record) {
+        output.error(&error);
+    }
     // Where a level is still to be measured there is nothing to judge.
     let gate = args.gate && finished.by_hand.is_none();
     let gated = answer(&named, &policy, gate, args.detail, output)?;

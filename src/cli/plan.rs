@@ -1,12 +1,14 @@
 //! `wglab plan`, and what every command makes of its selection.
 
+use std::os::unix::fs::PermissionsExt;
+
 use anyhow::{Context, bail};
 
 use super::args::{PlanArgs, PlanFormat, Selection};
 use super::output::Output;
 use super::{Exit, files};
 use crate::cell::Factor;
-use crate::plan::{self, EngineRequest, Plan, Request};
+use crate::plan::{self, EnginePlan, EngineRequest, EngineSpec, Plan, Reach, Request};
 use crate::units::Bytes;
 
 pub(super) fn plan(args: &PlanArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -35,7 +37,33 @@ pub(super) fn plan_of(selection: &Selection) -> anyhow::Result<Plan> {
         seed: selection.seed,
         memory: available_memory(),
     };
-    Ok(plan::plan(&topology, &request)?)
+    let plan = plan::plan(&topology, &request)?;
+    if plan.nodes.iter().all(|node| matches!(node.reach, Reach::Local { .. })) {
+        plan.engines.iter().try_for_each(check_daemon)?;
+    }
+    Ok(plan)
+}
+
+/// Refuses a daemon that this machine cannot start, before anything is raised for it.
+fn check_daemon(engine: &EnginePlan) -> anyhow::Result<()> {
+    let EngineSpec::Daemon(program) = &engine.spec else { return Ok(()) };
+    let name = &engine.name;
+    if !program.contains('/') {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+        anyhow::ensure!(
+            found,
+            "engine {name}: {program} is not on PATH; install it, or write its path, like ./{program}"
+        );
+        return Ok(());
+    }
+    let file = std::fs::metadata(program).with_context(|| format!("engine {name}: the program {program}"))?;
+    anyhow::ensure!(file.is_file(), "engine {name}: {program} is no program but a directory or a device");
+    anyhow::ensure!(
+        file.permissions().mode() & 0o111 != 0,
+        "engine {name}: {program} may not be executed; make it so with `chmod +x {program}`"
+    );
+    Ok(())
 }
 
 fn only(text: &str) -> anyhow::Result<(Factor, Vec<String>)> {

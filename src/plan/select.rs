@@ -167,6 +167,12 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
         if request.name == "raw" && spec != EngineSpec::Raw {
             return Err(bad("raw is the underlay without any engine".to_owned()));
         }
+        let built_in = request.name.parse().is_ok_and(|named: EngineSpec| {
+            matches!(named, EngineSpec::Embedded | EngineSpec::Direct | EngineSpec::Kernel) && named != spec
+        });
+        if built_in {
+            return Err(bad(format!("it is built in and cannot be another engine; call {spec} otherwise")));
+        }
         return Ok(Engine { name: request.name.clone(), spec });
     }
     if let Some(known) = topology.engines.iter().find(|engine| engine.name == request.name) {

@@ -554,6 +554,7 @@ fn engines_on_the_command_line_replace_the_files() {
     assert_eq!((raw.levels[&Factor::Engine].len(), raw.tunnels.len(), raw.has_tunnels()), (1, 0, false));
     for (words, reason) in [
         (&["embeded"][..], "did you mean `embedded`?"),
+        (&["embedded=raw"], "is built in and cannot be another engine; call raw otherwise"),
         (&["x=nonsense engine"], "is not an engine"),
         (&["x="], "is not an engine"),
         (&["a b=./x"], "cannot name an engine"),

@@ -45,6 +45,12 @@ impl Record {
                 Err(error) => return Err(error),
             };
             record.whole_bytes = line.end(bytes);
+            if let Line::Run(run) = &parsed
+                && let Some((name, value)) = run.metrics.iter().find(|(_, value)| **value < 0.0)
+            {
+                let why = format!("run {}: {name} is {value}, and no metric is below zero", run.order);
+                return Err(RecordError::Contradiction { line: line.number, why });
+            }
             match parsed {
                 Line::Header(header) => record.resume(*header, line.number)?,
                 Line::Run(run) => match places.get(&run.order) {

@@ -129,6 +129,13 @@ fn what_no_number_is_is_refused_when_read_with_its_place() {
 }
 
 #[test]
+fn what_is_below_zero_is_no_metric() {
+    let text = whole().replacen("912500000.0", "-912500000.0", 1);
+    let why = Record::parse(text).unwrap_err().to_string();
+    assert!(why.contains("throughput_bits_per_second is -912500000") && why.contains("line 2"), "{why}");
+}
+
+#[test]
 fn a_record_cut_at_any_byte_of_its_last_line_is_partial_and_keeps_the_rest() {
     let text = whole();
     let last = text.trim_end().rfind('\n').unwrap() + 1;

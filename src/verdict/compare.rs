@@ -95,6 +95,7 @@ fn levels(sources: &[Source<'_>], by: &By) -> Result<Vec<String>, VerdictError> 
     }
     if asked.len() > 1 {
         levels = asked.to_vec();
+        levels.dedup();
     } else if let Some(base) = asked.first() {
         levels = std::iter::once(base.clone()).chain(known.into_iter().filter(|level| level != base)).collect();
     }
