@@ -3,6 +3,7 @@
 //! Threads: `main` holds all state and starts every daemon (their parent-death signal follows it), `agent-read` takes frames
 //! off standard input, `agent-job` waits for the job at work. The latter two only send events.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -51,7 +52,7 @@ enum Work {
 /// What is read before and after a job.
 struct Readings {
     meters: Snapshot,
-    tunnels: std::collections::BTreeMap<String, Status>,
+    tunnels: BTreeMap<String, Status>,
 }
 
 /// Serves one conductor on standard input and output until the pipe ends, then tears everything down.
@@ -170,7 +171,7 @@ impl Agent {
         let Work::Prepared(prepared) = std::mem::replace(&mut self.work, Work::Idle) else {
             return Some(Tell::Failed { what: "there is no prepared job to start".to_owned() });
         };
-        let before = match self.readings() {
+        let before = match self.readings_before() {
             Ok(before) => before,
             Err(what) => return Some(Tell::Failed { what }),
         };
@@ -201,7 +202,7 @@ impl Agent {
             Ok(traffic) => traffic,
             Err(error) => return failed(&error),
         };
-        let after = match self.readings() {
+        let after = match self.readings_after() {
             Ok(after) => after,
             Err(what) => return Tell::Failed { what },
         };
@@ -217,12 +218,28 @@ impl Agent {
         Tell::Outcome(Box::new(JobOutcome { traffic, meters: before.meters.delta(&after.meters), tunnels }))
     }
 
-    fn readings(&mut self) -> Result<Readings, String> {
-        let tunnels = self.node.statuses().map_err(|error| causes(&error))?;
+    /// Before a job the host's meters are read first, after it last: what the end of another job still brings in must not
+    /// be a tunnel's and not the interface's that carried it.
+    fn readings_before(&mut self) -> Result<Readings, String> {
+        let known = self.tunnels()?;
+        let meters = self.meters(&known)?;
+        Ok(Readings { meters, tunnels: self.tunnels()? })
+    }
+
+    fn readings_after(&mut self) -> Result<Readings, String> {
+        let tunnels = self.tunnels()?;
+        Ok(Readings { meters: self.meters(&tunnels)?, tunnels })
+    }
+
+    fn tunnels(&mut self) -> Result<BTreeMap<String, Status>, String> {
+        self.node.statuses().map_err(|error| causes(&error))
+    }
+
+    fn meters(&mut self, tunnels: &BTreeMap<String, Status>) -> Result<Snapshot, String> {
         let processes = tunnels.values().filter_map(|status| status.process.as_ref());
         let pids: Vec<i32> = processes.filter_map(|process| i32::try_from(process.pid).ok()).collect();
         let interfaces = self.node.interface_names().map_err(|error| causes(&error))?;
-        Ok(Readings { meters: Meters::read(&interfaces, &pids), tunnels })
+        Ok(Meters::read(&interfaces, &pids))
     }
 
     fn drop_work(&mut self) {
