@@ -3,6 +3,7 @@
 //! This is the only place with `unsafe`. One file wraps one kernel interface and knows nothing of nodes,
 //! plans or tests.
 
+pub mod cgroup;
 pub mod channel;
 pub mod clock;
 pub mod descriptors;

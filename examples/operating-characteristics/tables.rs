@@ -131,20 +131,28 @@ fn power(request: &Request) -> String {
         for pairs in [1, 2] {
             let _ = write!(out, "| {:.0} % | {:.0} %{name} | {pairs} |", loss * 100.0, deviation * 100.0);
             for metrics in [1, 5, 24] {
-                let cells = ROUNDS.map(|rounds| {
+                let found = found_by_rounds(request, |rounds| {
                     let effect = (1.0_f64 - loss).ln();
                     let design = Design { noise, deviation, rounds, pairs, metrics, effect, ..BASE };
                     let line = [(loss * 100.0) as u64, (deviation * 1000.0) as u64, noise as u64, pairs as u64];
-                    let seed = mixed(&[request.seed, 4, mixed(&line), metrics as u64, rounds.into()]);
-                    let tally = Tally::of(&design, request.trials, seed);
-                    percent(tally.found, tally.trials)
+                    (design, mixed(&[request.seed, 4, mixed(&line), metrics as u64, rounds.into()]))
                 });
-                let _ = write!(out, " {} |", cells.join(" / "));
+                let _ = write!(out, " {found} |");
             }
             out.push('\n');
         }
     }
     out
+}
+
+/// How often the loss is found with each number of rounds, in percent; `line` gives the design and its seed.
+fn found_by_rounds(request: &Request, line: impl Fn(u32) -> (Design, u64)) -> String {
+    let cells = ROUNDS.map(|rounds| {
+        let (design, seed) = line(rounds);
+        let tally = Tally::of(&design, request.trials, seed);
+        percent(tally.found, tally.trials)
+    });
+    cells.join(" / ")
 }
 
 fn parts(request: &Request) -> String {
@@ -157,13 +165,11 @@ fn parts(request: &Request) -> String {
     for metrics in [5, 24, 60] {
         let _ = write!(out, "| {metrics} |");
         for whole_parts in [true, false] {
-            let cells = ROUNDS.map(|rounds| {
+            let found = found_by_rounds(request, |rounds| {
                 let design = Design { rounds, pairs: 1, metrics, effect: 0.92_f64.ln(), whole_parts, ..BASE };
-                let seed = mixed(&[request.seed, 9, metrics as u64, rounds.into()]);
-                let tally = Tally::of(&design, request.trials, seed);
-                percent(tally.found, tally.trials)
+                (design, mixed(&[request.seed, 9, metrics as u64, rounds.into()]))
             });
-            let _ = write!(out, " {} |", cells.join(" / "));
+            let _ = write!(out, " {found} |");
         }
         out.push('\n');
     }

@@ -10,11 +10,11 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
+use crate::sys::cgroup;
 use crate::sys::netlink::{LinkKind, Netlink, NetlinkError};
 use crate::sys::sysctl;
 use crate::units::Bytes;
 
-mod cgroup;
 mod machine;
 mod tun;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::agent::messages::{Buffers, DATAGRAM_HEADER, Job, JobKind, ProbeSpec, Role};
+use crate::agent::messages::{Buffers, Job, JobKind, ProbeSpec, Role};
 use crate::cell::TestKind;
 use crate::plan::{Arrangement, Attachment, Plan, Rate, TestPlan};
-use crate::units::{BitRate, Bytes, Direction, PacketRate};
+use crate::units::{BitRate, Direction, PacketRate};
 
 /// What a job may take beyond its warm-up and window: connecting and the last words.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
@@ -68,11 +68,11 @@ pub(super) fn jobs(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, seed
 
 fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
     let streams = || u16::try_from(test.streams.unwrap_or(1)).context("more streams than a job can hold");
-    let payload = |least: u64| test.payload.unwrap_or_else(|| Bytes::new(least));
+    let payload = || test.payload.with_context(|| format!("test {} names no payload", test.name));
     Ok(match test.kind {
         TestKind::TcpStream => JobKind::TcpStream { streams: streams()?, buffers: Buffers::default() },
         TestKind::UdpStream => {
-            let payload = payload(1372);
+            let payload = payload()?;
             let rate = match test.rate {
                 Some(Rate::Bits(rate)) => Some(rate),
                 Some(Rate::Packets(rate)) => Some(BitRate::from_bits_per_second(rate.per_second() * payload.get() * 8)),
@@ -81,9 +81,9 @@ fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
             };
             JobKind::UdpStream { rate, payload, flows: streams()?, buffers: Buffers::default() }
         }
-        TestKind::TcpRr => JobKind::TcpRr { request: payload(1), response: payload(1) },
-        TestKind::UdpRr => JobKind::UdpRr { request: payload(DATAGRAM_HEADER), response: payload(DATAGRAM_HEADER) },
-        TestKind::TcpCrr => JobKind::TcpCrr { request: payload(1), response: payload(1) },
+        TestKind::TcpRr => JobKind::TcpRr { request: payload()?, response: payload()? },
+        TestKind::UdpRr => JobKind::UdpRr { request: payload()?, response: payload()? },
+        TestKind::TcpCrr => JobKind::TcpCrr { request: payload()?, response: payload()? },
         TestKind::Ping => JobKind::Ping {
             rate: match test.rate {
                 Some(Rate::Packets(rate)) => rate,
@@ -92,7 +92,7 @@ fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
                     bail!("test {}: a ping's rate is in packets per second, like 100/s", test.name)
                 }
             },
-            payload: payload(56),
+            payload: payload()?,
         },
         TestKind::UdpSearch | TestKind::Handshake | TestKind::Connections | TestKind::Mtu => {
             bail!("test {}: {} is not measured by this version", test.name, test.kind)

@@ -8,11 +8,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::sys::clock;
 use crate::sys::proc::{
     self, CpuTimes, InterfaceCounters, NetSoftirqs, ProcessUse, Softnet, Throttling, parse_interface, parse_process,
-    parse_snmp, parse_snmp6, parse_softirqs, parse_softnet, parse_stat, parse_throttling,
+    parse_snmp, parse_snmp6, parse_softirqs, parse_softnet, parse_stat,
 };
+use crate::sys::{cgroup, clock};
 
 /// The protocol counters that explain a figure, as `group.name` of `/proc/net/snmp`, `snmp6` and `netstat`.
 const PROTOCOL_COUNTERS: [&str; 56] = [
@@ -149,19 +149,10 @@ impl Reader {
     }
 }
 
-/// The quota of this process's cgroup, where it has one and the hierarchy is mounted in its usual place (cgroups(7)).
+/// How often this process's cgroup was held back.
 fn throttling() -> Option<Throttling> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let root = match controllers {
-            "" => "/sys/fs/cgroup".to_owned(),
-            _ if controllers.split(',').any(|name| name == "cpu") => format!("/sys/fs/cgroup/{controllers}"),
-            _ => return None,
-        };
-        parse_throttling(&std::fs::read_to_string(format!("{root}{path}/cpu.stat")).ok()?)
-    })
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    cgroup::throttling(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?, read)
 }
 
 /// One reading of all meters: counters since the machine, interface or process began.

@@ -1,29 +1,50 @@
-//! The CPU time that a cgroup grants (cgroups(7)): `cpu.max` of version 2, `cpu.cfs_*` of version 1.
+//! The CPU time that a cgroup grants and withholds (cgroups(7)): `cpu.max` of version 2, `cpu.cfs_*` of version 1, `cpu.stat`.
+
+use super::proc::{Throttling, parse_throttling};
 
 /// The quota in CPUs: the smallest of the process's group and all groups above it that this mount shows. Absent where
 /// none is set.
 ///
 /// `groups` is `/proc/self/cgroup`, `mounts` is `/proc/self/mountinfo`, `read` reads a file.
-pub(super) fn quota(groups: &str, mounts: &str, read: impl Fn(&str) -> Option<String>) -> Option<f64> {
-    let quotas =
-        groups.lines().flat_map(|line| {
-            let mut parts = line.splitn(3, ':');
-            let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
-                return Vec::new();
-            };
-            let version_2 = controllers.is_empty();
-            if !version_2 && !controllers.split(',').any(|name| name == "cpu") {
-                return Vec::new();
-            }
-            let directories = mounts.lines().find_map(|mount| directories(mount, version_2, path)).unwrap_or_default();
-            directories
-                .iter()
-                .filter_map(|directory| {
-                    if version_2 { version_2_quota(directory, &read) } else { version_1_quota(directory, &read) }
-                })
-                .collect()
-        });
+pub fn quota(groups: &str, mounts: &str, read: impl Fn(&str) -> Option<String>) -> Option<f64> {
+    let quotas = cpu_groups(groups, mounts).into_iter().filter_map(|group| {
+        if group.version_2 {
+            version_2_quota(&group.directory, &read)
+        } else {
+            version_1_quota(&group.directory, &read)
+        }
+    });
     quotas.min_by(f64::total_cmp)
+}
+
+/// How often the process's group was held back. Absent where nothing limits it, and where the mount does not show it.
+/// The arguments are those of [`quota`].
+pub fn throttling(groups: &str, mounts: &str, read: impl Fn(&str) -> Option<String>) -> Option<Throttling> {
+    // The nearest first: a group without a limit of its own counts nothing.
+    cpu_groups(groups, mounts)
+        .into_iter()
+        .find_map(|group| parse_throttling(&read(&format!("{}/cpu.stat", group.directory))?))
+}
+
+/// A group that may limit CPU time, as this process sees it mounted.
+struct CpuGroup {
+    version_2: bool,
+    directory: String,
+}
+
+/// The process's group and those above it, from the nearest on.
+fn cpu_groups(groups: &str, mounts: &str) -> Vec<CpuGroup> {
+    let of_line = |line: &str| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let version_2 = controllers.is_empty();
+        if !version_2 && !controllers.split(',').any(|name| name == "cpu") {
+            return None;
+        }
+        let directories = mounts.lines().find_map(|mount| directories(mount, version_2, path))?;
+        Some(directories.into_iter().map(move |directory| CpuGroup { version_2, directory }))
+    };
+    groups.lines().filter_map(of_line).flatten().collect()
 }
 
 /// The directories of the group `path` and the groups above it, if `mount` (a line of mountinfo) shows them.
@@ -111,5 +132,8 @@ mod tests {
         let mounts = "35 24 0:30 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
         let read = files(&[("/sys/fs/cgroup/cpu.max", "200000 100000")]);
         assert_eq!(quota("0::/docker/abc\n", mounts, read), Some(2.0));
+        let read =
+            files(&[("/sys/fs/cgroup/cpu.stat", "usage_usec 9\nnr_periods 7\nnr_throttled 3\nthrottled_usec 40\n")]);
+        assert_eq!(throttling("0::/docker/abc\n", mounts, read).map(|seen| seen.throttled_periods), Some(3));
     }
 }
