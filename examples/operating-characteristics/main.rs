@@ -13,6 +13,7 @@ mod design;
 mod noise;
 mod real;
 mod tables;
+mod widths;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -39,10 +40,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         200.0 * (0.25 / request.trials as f64).sqrt(),
         200.0 * (0.05 * 0.95 / request.trials as f64).sqrt(),
     );
-    for (name, table) in tables::ALL {
-        if request.only.as_deref().is_none_or(|only| only == name) {
-            section.push_str(&table(&request));
-        }
+    let asked = |name: &str| request.only.as_deref() == Some(name);
+    let all = tables::ALL.into_iter().filter(|(name, _)| request.only.is_none() || asked(name));
+    for (_, table) in all.chain(tables::ASIDE.into_iter().filter(|(name, _)| asked(name))) {
+        section.push_str(&table(&request));
     }
     if !request.real.is_empty() {
         section.push_str(&real::table(&request, &request.real)?);

@@ -10,7 +10,7 @@ use crate::noise::{Noise, Source, mixed};
 
 type Table = fn(&Request) -> String;
 
-/// Every table with the name by which `--only` finds it.
+/// Every table of the section with the name by which `--only` finds it.
 pub(crate) const ALL: [(&str, Table); 8] = [
     ("false-alarms", false_alarms),
     ("correlated", correlated),
@@ -21,6 +21,9 @@ pub(crate) const ALL: [(&str, Table); 8] = [
     ("rounds", rounds_needed),
     ("followed", followed),
 ];
+
+/// Tables that stand elsewhere on the page, and are made only when they are asked for.
+pub(crate) const ASIDE: [(&str, Table); 1] = [("widths", crate::widths::table)];
 
 const ROUNDS: [u32; 4] = [3, 6, 10, 20];
 

@@ -1,8 +1,9 @@
 //! Memory that begins at a page, for what is copied into and out of the kernel in bulk.
 //!
-//! The kernel copies with `rep movsb` where the CPU is said to be fast at it (arch/x86/lib/copy_user_64.S). On an AMD EPYC that
-//! moves 40 GB/s, but 2 GB/s wherever the destination lies 1 to 31 bytes behind the source, modulo a page. The kernel's
-//! fragments begin at pages and an allocator's large blocks 16 bytes later, so a plain `Vec` receives at the slow speed.
+//! The kernel copies with `rep movsb` where the CPU is said to be fast at it (arch/x86/lib/copy_user_64.S). Some are many times
+//! slower wherever the destination lies 1 to 31 bytes behind the source, modulo a page (seen: AMD EPYC with FSRM). The kernel's
+//! fragments begin at pages and an allocator's large blocks 16 bytes later: with a plain `Vec` in this place one stream falls
+//! to 0.6 of iperf3 (`cargo bench --bench generator -- --only tcp-1`).
 
 use std::ops::{Deref, DerefMut};
 
