@@ -32,7 +32,7 @@ pub use compare::compare;
 pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, adjust, decide};
 pub use gate::{Gate, GateResult, gate};
 pub use measured::{FIXED_PAIRS, Measured, PairRuns, Scale, Visit, measure};
-pub use pick::{Candidate, Order, Pick, PickOptions, Picks, SAFE_TCP, SAFE_UDP, pick};
+pub use pick::{Candidate, Order, Pick, PickOptions, PickResult, Picks, SAFE_TCP, SAFE_UDP, pick};
 pub use policy::{By, Policy, PolicyError};
 pub use series::{Point, SESSION_GAP_SECONDS, Series, SeriesRow, Step, Unit, series, series_gate};
 

@@ -52,6 +52,8 @@ pub(super) enum Command {
     #[command(after_help = EXIT_CODES)]
     Compare(CompareArgs),
     /// Say which underlay each pair should use, and what it can safely carry
+    ///
+    /// The exit code is 2 where the record lacks something that a pick needs, and 1 where nothing carries --need.
     Pick(PickArgs),
     /// Print what a record holds
     Report(ReportArgs),

@@ -11,7 +11,7 @@ use super::files::{self, Named};
 use super::output::Output;
 use crate::record::Record;
 use crate::report::{self, Format, Report, SeriesReport};
-use crate::verdict::{self, By, Comparison, GateResult, PickOptions, Policy, Source, VerdictError};
+use crate::verdict::{self, By, Comparison, GateResult, PickOptions, PickResult, Policy, Source, VerdictError};
 
 /// A table for other tools, derived from the record; wglab never reads it.
 const SUMMARY: &str = "summary.json";
@@ -34,10 +34,7 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
 fn series(sources: &[Source<'_>], policy: &Policy, args: &CompareArgs, output: &Output) -> anyhow::Result<Exit> {
     let series = verdict::series(sources, policy)?;
     let report = SeriesReport { series: &series, gate: args.gate, detail: args.detail };
-    let text = report::render_series(&report, args.format).with_context(|| {
-        format!("a series of records has no format `{}`: table, markdown and json show one", args.format)
-    })?;
-    output.data(&text)?;
+    output.data(&report::render_series(&report, args.format))?;
     Ok(if args.gate { exit(verdict::series_gate(&series)) } else { Exit::Done })
 }
 
@@ -48,14 +45,10 @@ pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
     let options = PickOptions { need: args.need, ..PickOptions::default() };
     let picks = verdict::pick(source, &options, &Policy::default());
     output.data(&if args.json { report::pick_json(&picks) } else { report::pick_table(&picks) })?;
-    let without = || picks.picks.iter().filter(|pick| pick.tiers.is_empty());
-    Ok(if picks.picks.is_empty() || without().any(|pick| !pick.missing.is_empty()) {
-        Exit::NotMeasured
-    } else if without().next().is_some() {
-        // Measured, and nothing carries what is needed.
-        Exit::GateFailed
-    } else {
-        Exit::Done
+    Ok(match picks.result() {
+        PickResult::Picked => Exit::Done,
+        PickResult::Incomplete => Exit::NotMeasured,
+        PickResult::NoneFits => Exit::GateFailed,
     })
 }
 

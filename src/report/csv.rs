@@ -6,6 +6,11 @@ use crate::verdict::{Comparison, cells};
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let rows = report.comparison.map_or_else(|| of_cells(report), of_rows);
+    lines(&rows)
+}
+
+/// Rows of escaped fields as a file.
+pub(super) fn lines(rows: &[Vec<String>]) -> String {
     rows.iter().map(|row| format!("{}\r\n", row.join(","))).collect()
 }
 
@@ -76,6 +81,6 @@ fn of_rows(comparison: &Comparison) -> Vec<Vec<String>> {
 }
 
 /// One field for every factor; empty where it does not apply.
-fn levels(cell: &Cell) -> Vec<String> {
+pub(super) fn levels(cell: &Cell) -> Vec<String> {
     Factor::ALL.iter().map(|factor| cell.get(*factor).map_or_else(String::new, escape::csv)).collect()
 }

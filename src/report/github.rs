@@ -7,26 +7,36 @@ use super::{Report, answer, escape};
 use crate::verdict::{GateResult, Verdict};
 
 pub(super) fn render(report: &Report<'_>) -> String {
-    let level = match report.judged().map(|gate| gate.result) {
+    let mut out = opening(report.judged().map(|gate| gate.result), &answer(report));
+    let Some(comparison) = report.comparison else { return out };
+    for new in &comparison.new {
+        for line in lines(comparison, new) {
+            let why = line.rows.first().map_or("", |row| row.why.as_str());
+            let command = line.command(report, comparison);
+            let message = format!("{}, {}: {why}. Repeat: {command}", line.verdict_text(), line.change_text());
+            annotate(&mut out, line.verdict, &line.label(), &message);
+        }
+    }
+    out
+}
+
+/// The answer, as loud as the gate's result.
+pub(super) fn opening(gate: Option<GateResult>, answer: &str) -> String {
+    let level = match gate {
         Some(GateResult::Failed | GateResult::Invalid) => "error",
         Some(GateResult::Inconclusive) => "warning",
         Some(GateResult::Passed) | None => "notice",
     };
-    let mut out = format!("::{level} title=wglab::{}\n", escape::workflow_message(&answer(report)));
-    let Some(comparison) = report.comparison else { return out };
-    for new in &comparison.new {
-        for line in lines(comparison, new) {
-            let level = match line.verdict {
-                Some(Verdict::Worse | Verdict::Invalid) => "error",
-                Some(Verdict::Inconclusive) => "warning",
-                Some(Verdict::Better | Verdict::NoConsistentChange) | None => continue,
-            };
-            let why = line.rows.first().map_or("", |row| row.why.as_str());
-            let command = line.command(report, comparison);
-            let message = format!("{}, {}: {why}. Repeat: {command}", line.verdict_text(), line.change_text());
-            let title = escape::workflow_property(&line.label());
-            let _ = writeln!(out, "::{level} title={title}::{}", escape::workflow_message(&message));
-        }
-    }
-    out
+    format!("::{level} title=wglab::{}\n", escape::workflow_message(answer))
+}
+
+/// A line for a verdict that wants attention; nothing for others.
+pub(super) fn annotate(out: &mut String, verdict: Option<Verdict>, title: &str, message: &str) {
+    let level = match verdict {
+        Some(Verdict::Worse | Verdict::Invalid) => "error",
+        Some(Verdict::Inconclusive) => "warning",
+        Some(Verdict::Better | Verdict::NoConsistentChange) | None => return,
+    };
+    let (title, message) = (escape::workflow_property(title), escape::workflow_message(message));
+    let _ = writeln!(out, "::{level} title={title}::{message}");
 }

@@ -19,14 +19,22 @@ th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid
 pre { white-space: pre-wrap; } svg { vertical-align: middle; }
 ";
 
-pub(super) fn render(report: &Report<'_>) -> String {
-    let answer = escape::xml(&answer(report));
-    let mut out = format!(
+/// The page up to its first paragraph, which opens with the answer.
+pub(super) fn opening(answer: &str) -> String {
+    format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>wglab report</title>\n<style>{STYLE}</style>\n</head>\n\
-         <body>\n<h1>{answer}</h1>\n"
-    );
+         <body>\n<h1>{}</h1>\n",
+        escape::xml(answer)
+    )
+}
+
+/// The end of the page.
+pub(super) const CLOSING: &str = "</body>\n</html>\n";
+
+pub(super) fn render(report: &Report<'_>) -> String {
+    let mut out = opening(&answer(report));
     for line in table::setting(report) {
         let _ = writeln!(out, "<p>{}</p>", escape::xml(&line));
     }
@@ -50,7 +58,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
     }
     let _ = writeln!(out, "<h2>Every row</h2>\n<pre>{}</pre>", escape::xml_lines(&detail::rows(report)));
     let _ = writeln!(out, "<h2>Repeat it</h2>\n<pre>{}</pre>", escape::xml_lines(&table::commands(report)));
-    out.push_str("</body>\n</html>\n");
+    out.push_str(CLOSING);
     out
 }
 
@@ -79,7 +87,7 @@ fn key_table(out: &mut String, comparison: &Comparison, level: &str, lines: &[Li
     out.push_str("</table></div>\n");
 }
 
-const fn class(verdict: Verdict) -> &'static str {
+pub(super) const fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
@@ -135,7 +143,7 @@ fn drawing(line: &Line<'_>, reach: f64) -> String {
     svg
 }
 
-fn list(out: &mut String, title: &str, items: &[String]) {
+pub(super) fn list(out: &mut String, title: &str, items: &[String]) {
     if items.is_empty() {
         return;
     }
@@ -143,7 +151,7 @@ fn list(out: &mut String, title: &str, items: &[String]) {
     let _ = writeln!(out, "<h2>{title}</h2>\n<ul>\n{items}</ul>");
 }
 
-fn plain_table(out: &mut String, rows: &[Vec<String>]) {
+pub(super) fn plain_table(out: &mut String, rows: &[Vec<String>]) {
     out.push_str("<div class=\"wide\"><table>\n");
     for (place, row) in rows.iter().enumerate() {
         let tag = if place == 0 { "th" } else { "td" };

@@ -1,5 +1,7 @@
 //! A series of records: the answer, a line for each metric, and what to look at.
 
+mod formats;
+
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -24,13 +26,16 @@ pub struct SeriesReport<'a> {
     pub detail: bool,
 }
 
-/// The series as a table, Markdown or JSON, ending with a line feed; `None` for the formats that a series does not have.
-pub fn render_series(report: &SeriesReport<'_>, format: Format) -> Option<String> {
+/// The series in this format, ending with a line feed.
+pub fn render_series(report: &SeriesReport<'_>, format: Format) -> String {
     match format {
-        Format::Table => Some(plain(report)),
-        Format::Markdown => Some(markdown(report)),
-        Format::Json => Some(json(report)),
-        Format::Csv | Format::Html | Format::Junit | Format::Github => None,
+        Format::Table => plain(report),
+        Format::Markdown => markdown(report),
+        Format::Json => json(report),
+        Format::Csv => formats::csv(report),
+        Format::Html => formats::html(report),
+        Format::Junit => formats::junit(report),
+        Format::Github => formats::github(report),
     }
 }
 

@@ -29,6 +29,7 @@ mod control;
 pub mod counters;
 mod device;
 pub mod fakes;
+mod handicap;
 mod handshake;
 mod inbound;
 pub mod io;

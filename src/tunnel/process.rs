@@ -43,6 +43,8 @@ impl Kind {
             Self::Gotatun
         } else if text.contains("boringtun") {
             Self::Boringtun
+        } else if text.starts_with("wglab ") {
+            Self::Embedded
         } else {
             Self::Other
         }
@@ -63,6 +65,7 @@ impl Kind {
                 vec!["--foreground", "--disable-drop-privileges", "--verbosity", "info", interface]
             }
             Self::Gotatun => vec!["--foreground", "--disable-drop-privileges", interface],
+            // The embedded engine has a command line of its own.
             Self::Embedded | Self::WireguardGo | Self::Other => vec!["-f", interface],
         }
     }
@@ -85,19 +88,27 @@ pub(super) struct Process {
 
 /// Starts the embedded engine: `program tunnel INTERFACE ...`.
 pub(super) fn embedded(program: &Path, spec: &TunnelSpec) -> Result<Process, TunnelError> {
+    start_embedded(env!("CARGO_PKG_VERSION").to_owned(), program, spec)
+}
+
+/// The same of a program that may be another build of this one.
+fn start_embedded(version: String, program: &Path, spec: &TunnelSpec) -> Result<Process, TunnelError> {
     let mut command = Command::new(program);
     command.arg("tunnel").arg(&spec.interface).arg("--mtu").arg(spec.mtu.to_string()).arg("--lifeline");
     if let Some(pin) = &spec.pin {
         command.arg("--bind").arg(pin.address.to_string()).arg("--bind-device").arg(&pin.interface);
     }
     command.stdin(Stdio::piped());
-    start(Kind::Embedded, Some(env!("CARGO_PKG_VERSION").to_owned()), program, command, spec)
+    start(Kind::Embedded, Some(version), program, command, spec)
 }
 
 /// Starts a daemon by path.
 pub(super) fn daemon(program: &Path, spec: &TunnelSpec) -> Result<Process, TunnelError> {
     let version = ask_version(program)?;
     let kind = Kind::from_version(version.as_deref().unwrap_or_default());
+    if let (Kind::Embedded, Some(version)) = (kind, &version) {
+        return start_embedded(version.clone(), program, spec);
+    }
     let mut command = Command::new(program);
     command.args(kind.arguments(&spec.interface)).stdin(Stdio::null());
     // wireguard-go: say what happens, so that the end of the log explains a failure.
@@ -338,6 +349,7 @@ mod tests {
     #[test]
     fn programs_are_known_by_what_they_say() {
         assert_eq!(Kind::from_version("wireguard-go v0.0.20250522"), Kind::WireguardGo);
+        assert_eq!(Kind::from_version("wglab 0.1.0"), Kind::Embedded);
         assert_eq!(Kind::from_version("boringtun 0.7.1"), Kind::Boringtun);
         assert_eq!(Kind::from_version("gotatun-cli 0.10.2"), Kind::Gotatun);
         assert_eq!(Kind::from_version(""), Kind::Other);

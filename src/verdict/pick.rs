@@ -55,6 +55,31 @@ pub struct Picks {
     pub need_bits_per_second: Option<u64>,
 }
 
+/// What came of picking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PickResult {
+    /// Every pair has an underlay.
+    Picked,
+    /// Some pair's record lacks what a pick needs, or there is no pair.
+    Incomplete,
+    /// All was measured, and some pair has no underlay of which it is known that it carries what is needed: where several are a tie,
+    /// all must, since any may be taken.
+    NoneFits,
+}
+
+impl Picks {
+    /// What came of it; what is missing goes before what does not fit, since a measurement may change that.
+    pub fn result(&self) -> PickResult {
+        if self.picks.is_empty() || self.picks.iter().any(|pick| !pick.missing.is_empty()) {
+            return PickResult::Incomplete;
+        }
+        let carries =
+            |candidate: &Candidate| self.need_bits_per_second.is_none() || candidate.streams_for_need.is_some();
+        let fits = |pick: &Pick| pick.tiers.first().is_some_and(|first| first.iter().all(carries));
+        if self.picks.iter().all(fits) { PickResult::Picked } else { PickResult::NoneFits }
+    }
+}
+
 /// The underlays of one pair, in tiers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pick {

@@ -25,7 +25,7 @@ fn nights(factor: f64) -> Series {
 }
 
 fn printed(series: &Series, format: Format) -> String {
-    render_series(&SeriesReport { series, gate: true, detail: false }, format).unwrap()
+    render_series(&SeriesReport { series, gate: true, detail: false }, format)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_series_without_a_change_says_what_it_could_have_seen() {
 }
 
 #[test]
-fn a_series_has_three_formats() {
+fn a_series_has_markdown_and_json() {
     let series = nights(0.85);
     let markdown = printed(&series, Format::Markdown);
     assert!(markdown.starts_with("**Gate failed: throughput"), "{markdown}");
@@ -68,6 +68,43 @@ fn a_series_has_three_formats() {
     assert_eq!((read["format"].as_str(), read["gate"].as_str()), (Some("wglab-series"), Some("failed")));
     assert_eq!(read["rows"][0]["steps"][0]["record"], "nightly/08");
     assert_eq!(read["points"].as_array().unwrap().len(), 12);
-    let report = SeriesReport { series: &series, gate: false, detail: false };
-    assert_eq!(render_series(&report, Format::Junit), None);
+}
+
+#[test]
+fn a_series_for_spreadsheets_has_a_line_for_every_record_and_metric() {
+    let csv = printed(&nights(0.85), Format::Csv);
+    let lines: Vec<Vec<&str>> = csv.split_terminator("\r\n").map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 1 + 2 * 12, "{csv}");
+    let column = |name: &str| lines[0].iter().position(|field| *field == name).unwrap();
+    let began: Vec<&str> =
+        lines[1..].iter().filter(|line| !line[column("began")].is_empty()).map(|line| line[column("record")]).collect();
+    assert_eq!(began, ["nightly/08"]);
+    assert!(lines[1][column("value")].parse::<f64>().unwrap() > 1e9);
+}
+
+#[test]
+fn a_series_for_dashboards_fails_the_case_that_got_worse() {
+    let junit = printed(&nights(0.85), Format::Junit);
+    assert!(junit.contains(r#"tests="2" failures="1" errors="0" skipped="0""#), "{junit}");
+    assert!(junit.contains("<failure message=\"-15 % (-16 % to -14 %) since nightly/08"), "{junit}");
+    let quiet = printed(&nights(1.0), Format::Junit);
+    assert!(quiet.contains(r#"failures="0""#) && quiet.contains("no change found"), "{quiet}");
+}
+
+#[test]
+fn a_series_annotates_what_got_worse_and_nothing_else() {
+    let annotations = printed(&nights(0.85), Format::Github);
+    let lines: Vec<&str> = annotations.lines().collect();
+    assert_eq!(lines.len(), 2, "{annotations}");
+    assert!(lines.iter().all(|line| line.starts_with("::error title=")), "{annotations}");
+    assert!(printed(&nights(1.0), Format::Github).starts_with("::notice title=wglab::Gate passed"));
+}
+
+#[test]
+fn a_series_is_drawn_record_by_record() {
+    let html = printed(&nights(0.85), Format::Html);
+    assert_eq!(html.matches("<svg").count(), 2, "{html}");
+    assert_eq!(html.matches("<circle").count(), 2 * 12, "{html}");
+    assert!(html.starts_with("<!doctype html>") && html.ends_with("</html>\n"));
+    assert!(!html.contains("<script"));
 }

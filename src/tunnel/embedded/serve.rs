@@ -14,11 +14,12 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::Engine;
 use super::control::Control;
 use super::device::UDP_BUFFER;
+use super::handicap::{SlowSockets, SlowTun};
 use super::io::{KernelTun, OuterSocket, SocketFactory, TunDevice, Wake};
 use crate::sys::tun::{Tun, TunOffloads, set_mtu, set_queue_length};
 use crate::sys::udp::{UdpOptions, UdpSocket};
 use crate::tunnel::{TunnelError, check_interface_name};
-use crate::units::Mtu;
+use crate::units::{Mtu, Ratio};
 
 /// Packets that wait for the engine in the device's ring. TUN's default of 500 is short for packets that arrive singly.
 const TUN_QUEUE: u16 = 1000;
@@ -26,7 +27,7 @@ const TUN_QUEUE: u16 = 1000;
 const MAX_QUEUES: usize = 8;
 
 /// Arguments of the `tunnel` command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServeOptions {
     /// The device to make.
     pub interface: String,
@@ -40,17 +41,19 @@ pub struct ServeOptions {
     pub lifeline: bool,
     /// Queues of the device, with two threads each; `None`: one for every two processors.
     pub queues: Option<usize>,
+    /// Processor time that its reading threads waste, as a share of what they use: to see that a gate fails.
+    pub handicap: Option<Ratio>,
 }
 
 impl ServeOptions {
-    /// Reads `INTERFACE --mtu N [--bind ADDR] [--bind-device IF] [--queues N] [--lifeline]`.
+    /// Reads `INTERFACE --mtu N [--bind ADDR] [--bind-device IF] [--queues N] [--lifeline] [--handicap SHARE]`.
     ///
     /// # Errors
     /// What is wrong with them.
     pub fn from_args(mut args: impl Iterator<Item = String>) -> Result<Self, TunnelError> {
         let wrong = |text: String| TunnelError::Arguments(text);
-        let (mut interface, mut mtu, mut bind, mut bind_device, mut lifeline, mut queues) =
-            (None, None, None, None, false, None);
+        let (mut interface, mut mtu, mut bind, mut bind_device, mut lifeline, mut queues, mut handicap) =
+            (None, None, None, None, false, None, None);
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| wrong(format!("{arg} wants a value")));
             match arg.as_str() {
@@ -74,6 +77,13 @@ impl ServeOptions {
                     queues = Some(count.ok_or_else(|| wrong(format!("`{text}` is not 1 to {MAX_QUEUES} queues")))?);
                 }
                 "--lifeline" => lifeline = true,
+                "--handicap" => {
+                    let share: Ratio = value()?.parse().map_err(|error| wrong(format!("--handicap: {error}")))?;
+                    if !(0.0..=1.0).contains(&share.fraction()) {
+                        return Err(wrong(format!("a handicap of {share} is not between 0 % and 100 %")));
+                    }
+                    handicap = Some(share);
+                }
                 _ if arg.starts_with('-') || interface.is_some() => {
                     return Err(wrong(format!("unknown argument {arg}")));
                 }
@@ -90,6 +100,7 @@ impl ServeOptions {
             bind_device,
             lifeline,
             queues,
+            handicap,
         })
     }
 }
@@ -109,14 +120,22 @@ pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(|errno| failed("receive signals", errno.into()))?;
 
-    let (tuns, notes) = open_tun(options)?;
+    let (mut tuns, notes) = open_tun(options)?;
     let sockets = Sockets { address: options.bind, device: options.bind_device.clone() };
+    let sockets: Box<dyn SocketFactory> = match options.handicap {
+        None => Box::new(sockets),
+        Some(share) => {
+            let slow = |tun| Arc::new(SlowTun::new(tun, share)) as Arc<dyn TunDevice>;
+            tuns = tuns.into_iter().map(slow).collect();
+            Box::new(SlowSockets(sockets, share))
+        }
+    };
     let ended = Arc::new(Wake::new().map_err(|error| failed("make an event", error))?);
     let on_end = {
         let ended = Arc::clone(&ended);
         Arc::new(move || ended.signal())
     };
-    let engine = Engine::start(tuns, Box::new(sockets), notes, on_end)
+    let engine = Engine::start(tuns, sockets, notes, on_end)
         .map_err(|error| failed("start the engine's threads", error))?;
     let control = Control::start(&options.interface, Arc::clone(engine.device())).map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {

@@ -155,3 +155,18 @@ fn what_is_missing_is_named_with_the_run_that_supplies_it() {
     };
     assert_eq!(lacking(&one_way), ["the direction opposite to forward over private"]);
 }
+
+#[test]
+fn a_pick_that_lacks_a_direction_is_no_result() {
+    let mut made = mesh(&[does("public", 4e9, 1e9, 0.01), does("private", 2e9, 2.1e9, 0.01)], 5, 0);
+    let result = |made: &Made, need: &str| {
+        let options = PickOptions { need: Some(need.parse().unwrap()), ..PickOptions::default() };
+        pick(&Source { name: "run", record: &made.record }, &options, &Policy::default()).result()
+    };
+    assert_eq!(result(&made, "1Gbit/s"), PickResult::Picked);
+    assert_eq!(result(&made, "9Gbit/s"), PickResult::NoneFits);
+    made.record.runs.retain(|run| run.factors.get(Factor::Direction) == Some("forward"));
+    assert_eq!(result(&made, "1Gbit/s"), PickResult::Incomplete);
+    made.record.runs.clear();
+    assert_eq!(result(&made, "1Gbit/s"), PickResult::Incomplete);
+}
