@@ -14,6 +14,8 @@ pub use kind::{TestKind, UnknownTestKind};
 pub use metric::{Better, Metric, Quantity, format_as, metric};
 pub use table::METRICS;
 
+pub use crate::text::{did_you_mean, nearest, printable};
+
 mod judged;
 mod kind;
 mod metric;
@@ -184,35 +186,6 @@ impl fmt::Display for Cell {
         }
         Ok(())
     }
-}
-
-/// `text` with every control character escaped, so that a name from a file cannot move a terminal's cursor.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
-}
-
-/// `"did you mean `x`? "` when one of `known` is close to `text`, else nothing.
-pub fn did_you_mean<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(text, known).map_or_else(String::new, |name| format!("did you mean `{name}`? "))
-}
-
-/// The one of `known` that `text` most likely means: at most a third of its letters wrong, or a prefix of one name only.
-pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let known: Vec<&str> = known.into_iter().collect();
-    let wanted = text.to_lowercase().replace('_', "-");
-    // Any letter is one step from any other: a name of one letter suggests nothing.
-    let length = wanted.chars().count();
-    let allowed = if length < 2 { 0 } else { (length / 3).max(1) };
-    let close = known
-        .iter()
-        .map(|name| (strsim::osa_distance(&wanted, &name.to_lowercase().replace('_', "-")), *name))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min();
-    if let Some((_, name)) = close {
-        return Some(name);
-    }
-    let mut prefixed = known.into_iter().filter(|name| length >= 2 && name.starts_with(text));
-    prefixed.next().filter(|_| prefixed.next().is_none())
 }
 
 #[cfg(test)]

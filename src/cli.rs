@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::lab::init as lab_init;
+use crate::sys::signals::survive_file_size_limit;
 use crate::{agent, tunnel};
 
 mod args;
@@ -57,6 +58,8 @@ impl From<Exit> for ExitCode {
 /// Runs the program with the arguments that it was given.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Where the system refuses, a limit on files kills as it does by default; nothing else depends on it.
+    let _as_before = survive_file_size_limit();
     // The processes of a lab are this program too; what they print is their parent's to read.
     if let Some(code) = hidden(&arguments) {
         return code;
@@ -130,6 +133,13 @@ fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
     let result: Result<(), Box<dyn std::error::Error>> = match arguments.get(1)?.to_str()? {
         lab_init::INIT_COMMAND => lab_init::run().map_err(Into::into),
         lab_init::AGENT_COMMAND if arguments.len() == 2 => agent::serve().map_err(Into::into),
+        lab::SUPERVISE => match lab::supervise(&arguments[2..]) {
+            Ok(code) => return Some(code),
+            Err(error) => {
+                Output::new(args::Color::Auto, false, false).error(&error);
+                return Some(ExitCode::from(2));
+            }
+        },
         "tunnel" => {
             tunnel::ServeOptions::from_args(rest()).and_then(|options| tunnel::serve(&options)).map_err(Into::into)
         }

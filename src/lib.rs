@@ -7,9 +7,10 @@
 //! packet:  TUN super-packet -> split -> encrypt -> UDP batch   and back:  UDP batch -> decrypt -> coalesce -> TUN
 //! ```
 //!
-//! From [`units`] to [`packet`] everything is pure: no sockets, files, threads, clock or environment.
+//! From [`text`] to [`packet`] everything is pure: no sockets, files, threads, clock or environment.
 //! `tests/architecture.rs` holds the table of who may use whom.
 
+pub mod text;
 pub mod units;
 pub mod cell;
 pub mod topology;

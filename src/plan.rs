@@ -10,6 +10,7 @@
 pub use crate::topology::{BadPrecision, Delivery, EngineSpec, Pair, Precision, Profile, Rate, UnderlayKind};
 pub use error::PlanError;
 pub use request::{EngineRequest, Request};
+pub use select::MOST_ROUNDS;
 pub use text::render_text;
 pub use types::*;
 

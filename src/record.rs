@@ -159,7 +159,7 @@ pub struct Run {
     /// Under which conditions, read back from the live thing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub conditions: BTreeMap<String, Value>,
-    /// What shows that the traffic took the path it was meant to take.
+    /// What shows that the traffic took the path it was meant to take. A run without any is not published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proof: Vec<Check>,
     /// What bound the result, with its evidence. Absent: not explained.
@@ -361,6 +361,16 @@ pub enum RecordError {
         /// What is wrong.
         why: String,
     },
+    /// A number in the header that cannot be one.
+    #[error("line {line}: the header's {field} is {value}: it is a part, from 0 to below 1")]
+    NotAPart {
+        /// The line's number, from 1.
+        line: usize,
+        /// The field, with its path.
+        field: String,
+        /// What is there.
+        value: String,
+    },
     /// Two lines that contradict each other.
     #[error("line {line}: {why}")]
     Contradiction {
@@ -377,16 +387,32 @@ impl Record {
         self.cut.is_none() && self.end.as_ref().is_some_and(|end| end.status == EndStatus::Complete)
     }
 
-    /// The runs whose figures may be published: ok, and every check of their proof holds.
+    /// The runs whose figures may be published: ok, with a proof of which every check holds.
     pub fn usable(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(|run| run.usable())
     }
 }
 
 impl Run {
-    /// Whether its figures may be published: ok, and every check of its proof holds.
+    /// Whether its figures may be published: ok, with a proof of which every check holds.
     pub fn usable(&self) -> bool {
-        self.status == Status::Ok && self.proof.iter().all(|check| check.holds)
+        self.why_unusable().is_none()
+    }
+
+    /// Why its figures are not published; `None` if they are.
+    pub fn why_unusable(&self) -> Option<String> {
+        if self.status != Status::Ok {
+            let status = self.status.text();
+            return Some(match &self.reason {
+                Some(reason) => format!("{status}: {reason}"),
+                None => format!("{status}, and the record does not say why"),
+            });
+        }
+        if self.proof.is_empty() {
+            return Some("the path is not proved: the record holds no proof of this run".to_owned());
+        }
+        let check = self.proof.iter().find(|check| !check.holds)?;
+        Some(format!("the path is not proved: {}: expected {}, saw {}", check.check, check.expected, check.seen))
     }
 }
 

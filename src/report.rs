@@ -98,12 +98,14 @@ pub struct Report<'a> {
     pub gate: bool,
     /// Whether every pair and underlay is shown, and every row's reasons.
     pub detail: bool,
+    /// The columns of the terminal that it is for: tables that are wider break their cells. Absent: as wide as they are.
+    pub width: Option<usize>,
 }
 
 impl<'a> Report<'a> {
     /// A report of one record and its comparison.
     pub const fn new(sources: &'a [Source<'a>], comparison: Option<&'a Comparison>) -> Self {
-        Self { sources, comparison, gate: false, detail: false }
+        Self { sources, comparison, gate: false, detail: false, width: None }
     }
 
     /// The gate's result, where a gate judges.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::plan::{Arrangement, Plan, TestPlan};
 use crate::record::{Class, End, Header, Record, Run};
+use crate::text::with_causes;
 use crate::verdict::Policy;
 
 mod adaptive;
@@ -62,6 +63,8 @@ pub trait Watch {
     fn waits_for(&mut self, pid: i32);
     /// A stage of raising the lab or taking it down.
     fn stage(&mut self, what: &str);
+    /// A stage that takes long: `what` it is doing, and for how long already. Told every few seconds.
+    fn still(&mut self, what: &str, since: Duration);
     /// Something that a reader must know: a refusal, a mount that could not be had.
     fn note(&mut self, text: &str);
     /// A run begins.
@@ -134,7 +137,7 @@ pub async fn run(
     };
     let reason = match (interrupted, &failure, &by_hand) {
         (Some(signal), _, _) => Some(format!("interrupted by {signal}")),
-        (None, Some(error), _) => Some(format!("{error:#}")),
+        (None, Some(error), _) => Some(with_causes(error.as_ref())),
         (None, None, Some((_, what))) => Some(what.clone()),
         (None, None, None) => None,
     };

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use diagnostic::{Problem, TopologyError};
 pub use names::{check_interface, check_name};
 pub use nodes::ssh_argv;
+pub use policy::PolicyFile;
 pub use shipped::{SHIPPED, shipped};
 pub use words::{BadEngine, BadPrecision, Delivery, EngineSpec, Precision, Profile, Rate, UnderlayKind, UnknownWord};
 
@@ -23,6 +24,7 @@ mod diagnostic;
 mod names;
 mod nodes;
 mod parse;
+mod places;
 mod policy;
 mod reader;
 mod sections;
@@ -72,6 +74,8 @@ pub struct Topology {
     pub tests: Vec<Test>,
     /// What the file changes in each profile.
     pub profiles: BTreeMap<Profile, ProfileSpec>,
+    /// Where the file says what.
+    places: places::Places,
 }
 
 impl Topology {
@@ -81,6 +85,13 @@ impl Topology {
     /// Everything that is wrong with it, each with line, column, snippet and remedy.
     pub fn parse(file: &str, text: &str) -> Result<Self, Box<TopologyError>> {
         parse::parse(file, text).map_err(Box::new)
+    }
+
+    /// `sentence`, which says why this topology cannot be, shown at the first of `paths` that its file has; `None` where it has
+    /// none of them. A path is the keys from the top of the file: `underlay`, `private`, `budget`; an item of a list goes by its
+    /// text, a `[[test]]` by its name. What stands behind the sentence's first semicolon is what to do.
+    pub fn at(&self, paths: &[Vec<String>], sentence: &str) -> Option<Box<TopologyError>> {
+        self.places.problem(paths, sentence).map(Box::new)
     }
 
     /// Whether the nodes are made here; a topology has either these or real ones.

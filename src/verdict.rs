@@ -27,13 +27,13 @@ use crate::stats::Summary;
 
 pub use cells::{CellSummary, Unmeasured, cells};
 pub use command::{repeat, shell, with_rounds};
-pub use comparable::{Difference, changed_facts};
-pub use compare::compare;
+pub use comparable::{Difference, UnknownCondition, changed_facts, check_changed, check_changed_facts};
+pub use compare::{check_runs, compare};
 pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, adjust, decide};
 pub use gate::{Gate, GateResult, gate};
 pub use measured::{FIXED_PAIRS, Measured, PairRuns, Scale, Visit, measure};
 pub use pick::{Candidate, Order, Pick, PickOptions, PickResult, Picks, SAFE_TCP, SAFE_UDP, pick};
-pub use policy::{By, Policy, PolicyError};
+pub use policy::{BadBy, By, Policy, PolicyError};
 pub use series::{Point, SESSION_GAP_SECONDS, Series, SeriesRow, Step, Unit, series, series_gate};
 
 /// A record with the name that the user gave it: its directory, usually.
@@ -246,6 +246,17 @@ pub enum VerdictError {
     NotComparable {
         /// Which, with both sides.
         differences: Vec<Difference>,
+    },
+    /// A condition that no record has.
+    #[error(transparent)]
+    Changed(#[from] UnknownCondition),
+    /// A record without any run.
+    #[error("{name} holds only its header, and no run{}", .ended.as_ref().map_or_else(String::new, |why| format!("; it ended so: {why}")))]
+    NoRuns {
+        /// Its name.
+        name: String,
+        /// Why it ended, where it says so.
+        ended: Option<String>,
     },
     /// Too few records for a series.
     #[error("a series needs three records or more, and {records} {} given", if *.records == 1 { "is" } else { "are" })]

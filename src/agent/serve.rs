@@ -13,6 +13,7 @@ use std::thread;
 use super::frame::{self, Decoder, FrameError, MAGIC};
 use super::messages::{Around, Ask, Assignment, Hello, JobOutcome, PROTOCOL, Status, Tell};
 use crate::host;
+use crate::text::with_causes as causes;
 use crate::traffic::meters::{Meters, Snapshot};
 use crate::traffic::{self, Outcome, Prepared, StopHandle, TrafficError};
 use node::Node;
@@ -261,21 +262,6 @@ fn wake(targets: &[std::net::IpAddr]) -> io::Result<()> {
     Ok(())
 }
 
-fn failed(error: &dyn Error) -> Tell {
+fn failed(error: &(dyn Error + 'static)) -> Tell {
     Tell::Failed { what: causes(error) }
-}
-
-/// An error and its causes in one line. A cause that its effect quotes already is not said twice.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = error.source();
-    }
-    text
 }

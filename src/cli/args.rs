@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::plan::{Precision, Profile};
+use crate::plan::{MOST_ROUNDS, Precision, Profile};
 use crate::report::Format;
 use crate::units::{BitRate, Span};
 
@@ -110,7 +110,7 @@ pub(super) struct Selection {
     #[arg(long, value_name = "NAME[=SPEC]")]
     pub(super) engine: Vec<String>,
     /// Visits to each arrangement; the most of them with --precision
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
     pub(super) rounds: Option<u32>,
     /// End as soon as every judged change is known to within this, like 3%; or off
     #[arg(long, value_name = "RATIO")]
@@ -232,7 +232,10 @@ pub(super) struct UpArgs {
     /// An engine to raise instead of the topology's (repeatable)
     #[arg(long, value_name = "NAME[=SPEC]")]
     pub(super) engine: Vec<String>,
-    /// A command to run while the lab is up; the lab ends with it
+    /// Keep the lab up although some of its tunnels are not there
+    #[arg(long)]
+    pub(super) allow_partial: bool,
+    /// A command to run while the lab is up; the lab ends with it, and it with the lab
     #[arg(last = true, value_name = "CMD")]
     pub(super) command: Vec<std::ffi::OsString>,
 }

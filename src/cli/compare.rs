@@ -23,6 +23,7 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
     let mut policy = policy(args.gate, args.policy.as_deref())?;
     policy.changed.extend(args.changed.iter().cloned());
     let sources = sources(&records);
+    verdict::check_changed(&sources, &args.changed).context("--changed")?;
     if records.len() > 2 && args.by.is_none() {
         return series(&sources, &policy, args, output);
     }
@@ -33,7 +34,7 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
 /// Three records or more are a series in time.
 fn series(sources: &[Source<'_>], policy: &Policy, args: &CompareArgs, output: &Output) -> anyhow::Result<Exit> {
     let series = verdict::series(sources, policy)?;
-    let report = SeriesReport { series: &series, gate: args.gate, detail: args.detail };
+    let report = SeriesReport { series: &series, gate: args.gate, detail: args.detail, width: Output::columns() };
     output.data(&report::render_series(&report, args.format))?;
     Ok(if args.gate { exit(verdict::series_gate(&series)) } else { Exit::Done })
 }
@@ -42,9 +43,10 @@ pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
     let records = files::records(args.record.as_slice())?;
     let sources = sources(&records);
     let [source] = sources.as_slice() else { anyhow::bail!("a pick is made from one record") };
+    verdict::check_runs(&sources)?;
     let options = PickOptions { need: args.need, ..PickOptions::default() };
     let picks = verdict::pick(source, &options, &Policy::default());
-    output.data(&if args.json { report::pick_json(&picks) } else { report::pick_table(&picks) })?;
+    output.data(&if args.json { report::pick_json(&picks) } else { report::pick_table(&picks, Output::columns()) })?;
     Ok(match picks.result() {
         PickResult::Picked => Exit::Done,
         PickResult::Incomplete => Exit::NotMeasured,
@@ -82,7 +84,7 @@ fn of_itself(sources: &[Source<'_>], policy: &Policy) -> anyhow::Result<Option<C
     match verdict::compare(sources, None, policy) {
         Ok(comparison) => Ok(Some(comparison)),
         // Narrowed to one level, a record still tells what it holds.
-        Err(VerdictError::OneLevel { .. } | VerdictError::NoFactor { .. }) => Ok(None),
+        Err(VerdictError::OneLevel { .. } | VerdictError::NoFactor { .. } | VerdictError::NoRuns { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -95,7 +97,7 @@ fn print(
     format: Format,
     output: &Output,
 ) -> anyhow::Result<Exit> {
-    output.data(&report::render(&Report { sources, comparison, gate, detail }, format))?;
+    output.data(&report::render(&Report { sources, comparison, gate, detail, width: Output::columns() }, format))?;
     let Some(comparison) = comparison.filter(|_| gate) else { return Ok(Exit::Done) };
     Ok(exit(verdict::gate(comparison).result))
 }
@@ -117,9 +119,14 @@ fn sources(records: &[Named]) -> Vec<Source<'_>> {
 pub(super) fn policy(gate: bool, file: Option<&Path>) -> anyhow::Result<Policy> {
     let mut policy = match file {
         Some(path) => {
-            let text =
-                fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))?;
-            toml::from_str(&text).with_context(|| format!("the policy {}", path.display()))?
+            let file = files::policy(path)?;
+            Policy {
+                metrics: file.judged.metrics,
+                min_effect: file.min_effect,
+                min_effects: file.judged.min_effects,
+                changed: file.changed.into_iter().collect(),
+                gate,
+            }
         }
         None => Policy::default(),
     };

@@ -6,7 +6,6 @@
 //! INTERFACE  its UAPI socket and facts --/
 //! ```
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,6 +22,7 @@ use crate::agent::messages::{Ask, Facts, Tell};
 use crate::cell::{did_you_mean, printable};
 use crate::host;
 use crate::reach::{self, Link};
+use crate::text::with_causes;
 use crate::topology::{Topology, check_name, ssh_argv};
 use crate::tunnel::conf::{Conf, ConfError, Endpoint, Host, mode_warning};
 use crate::tunnel::{self, check_interface_name};
@@ -138,7 +138,7 @@ fn hosts(arguments: &[Argument], draft: &mut Draft, output: &Output) -> anyhow::
             Ok(facts) => node.take(&facts),
             Err(error) => {
                 complete = false;
-                output.reason(&format!("{error:#}"));
+                output.reason(&with_causes(error.as_ref()));
                 node.remarks.push("it did not answer, so its addresses are not known".to_owned());
             }
         }
@@ -238,7 +238,11 @@ fn hostname() -> String {
 
 /// The end that an interface of this host is.
 fn of_interface(name: &str, facts: Option<&Facts>) -> anyhow::Result<Source> {
-    let interfaces: BTreeMap<_, _> = facts.and_then(|facts| facts.interfaces.clone()).unwrap_or_default();
+    let Some(interfaces) = facts.and_then(|facts| facts.interfaces.as_ref()) else {
+        bail!(
+            "whether there is an interface {name} on this host is not known: its interfaces could not be listed; name its file or a host"
+        );
+    };
     let Some(interface) = interfaces.get(name) else {
         let tunnels: Vec<&str> =
             interfaces.iter().filter(|(_, facts)| facts.is_wireguard()).map(|(name, _)| name.as_str()).collect();

@@ -3,8 +3,14 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use super::args::{ExecArgs, Selection, UpArgs};
 use super::measure::{block_on, interrupt};
@@ -16,7 +22,6 @@ use crate::plan::Plan;
 use crate::run::Lab;
 use crate::run::beacon::{self, Beacon};
 use crate::sys::namespaces::{enter, run_command};
-use crate::sys::pidfd::ExitStatus;
 
 pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
     let selection = Selection {
@@ -39,42 +44,87 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
             _signal = &mut interrupt => return Ok(Exit::Interrupted),
         };
         watch.finish();
-        for note in lab.notes.iter().cloned().chain(lab.unavailable()) {
-            output.note(&note);
+        lab.notes.iter().for_each(|note| output.note(note));
+        let missing = lab.unavailable();
+        if !missing.is_empty() && !args.allow_partial {
+            lab.down().await?;
+            bail!("{}; --allow-partial keeps the rest up", missing.join("; "));
         }
+        missing.iter().for_each(|missing| output.note(missing));
         let beacon = Beacon::light(&plan.name, &lab.host_pids)?;
-        output.data(&describe(&plan))?;
+        output.data(&describe(&plan, &lab))?;
+        let mut command = Supervised::start(&args.command)?;
         let ended = tokio::select! {
-            exit = serve(&args.command) => exit,
+            exit = command.ended() => exit,
             error = lab.watch_agents() => Err(error),
             served = beacon.serve() => served.map(|()| Exit::Done),
             _signal = &mut interrupt => Ok(if args.command.is_empty() { Exit::Done } else { Exit::Interrupted }),
         };
         drop(beacon);
+        command.end().await;
         lab.down().await?;
         ended
     })
 }
 
-/// Waits for the command, or for ever.
-async fn serve(command: &[OsString]) -> anyhow::Result<Exit> {
-    let Some((program, arguments)) = command.split_first() else {
-        return std::future::pending().await;
-    };
-    let status = tokio::process::Command::new(program)
-        .args(arguments)
-        .env("WGLAB", std::process::id().to_string())
-        .kill_on_drop(true)
-        .status()
-        .await
-        .with_context(|| format!("cannot run `{}`", program.to_string_lossy()))?;
-    // As shells tell it, and as `wglab exec` does.
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    Ok(Exit::Of(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(255)))
+/// The hidden command that runs the command of `wglab up`, so that nothing of it outlives the lab.
+pub(super) const SUPERVISE: &str = "lab-command";
+
+/// How long a supervisor may take to end what it supervises.
+const LAST_WORDS: Duration = Duration::from_secs(4);
+
+/// The command of `wglab up`, under a supervisor that ends it with this process, however that ends.
+struct Supervised {
+    child: Option<Child>,
+}
+
+impl Supervised {
+    /// Starts the command, if there is one.
+    fn start(command: &[OsString]) -> anyhow::Result<Self> {
+        if command.is_empty() {
+            return Ok(Self { child: None });
+        }
+        let own = std::process::id().to_string();
+        let child = Command::new("/proc/self/exe")
+            .arg0("wglab")
+            .args([SUPERVISE, &own])
+            .args(command)
+            .env("WGLAB", &own)
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the supervisor of the command")?;
+        Ok(Self { child: Some(child) })
+    }
+
+    /// Resolves when the command has ended; never, where there is none.
+    async fn ended(&mut self) -> anyhow::Result<Exit> {
+        let Some(child) = &mut self.child else { return std::future::pending().await };
+        let status = child.wait().await.context("cannot wait for the command")?;
+        // As shells tell it, and as `wglab exec` does.
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        Ok(Exit::Of(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(255)))
+    }
+
+    /// Ends the command and what it started, if that has not happened.
+    async fn end(self) {
+        let Some(mut child) = self.child else { return };
+        let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) else { return };
+        // One that has just ended needs no telling; one that does not listen is killed when it is dropped.
+        let _told = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        let _late = timeout(LAST_WORDS, child.wait()).await;
+    }
+}
+
+/// The process that supervises: its arguments are the process that asks and the command.
+pub(super) fn supervise(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let (asker, command) = arguments.split_first().context("this command is what `wglab up` starts for itself")?;
+    let asker =
+        asker.to_str().and_then(|pid| pid.parse().ok()).context("this command is what `wglab up` starts for itself")?;
+    Ok(ExitCode::from(crate::sys::supervise::run(command, asker)?.shell_code()))
 }
 
 /// Every node, with its addresses outside and inside, and how to get there.
-fn describe(plan: &Plan) -> String {
+fn describe(plan: &Plan, lab: &Lab) -> String {
     let mut text = format!("{} is up: {} nodes; Ctrl-C takes it down\n\n", plan.name, plan.nodes.len());
     for node in &plan.nodes {
         // Writing into a string does not fail.
@@ -82,7 +132,8 @@ fn describe(plan: &Plan) -> String {
         for attachment in &node.attachments {
             let _infallible = writeln!(text, "  {:<15} {}", attachment.underlay, attachment.address);
         }
-        for (tunnel, end) in plan.tunnels.iter().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end))) {
+        let there = || plan.tunnels.iter().filter(|tunnel| lab.has(&tunnel.engine, &tunnel.underlay));
+        for (tunnel, end) in there().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end))) {
             if end.node == node.name {
                 let inner = end.inner.addr();
                 let _infallible =
@@ -91,7 +142,8 @@ fn describe(plan: &Plan) -> String {
         }
     }
     if let Some(pair) = plan.pairs.first() {
-        let to = plan.tunnels.first().and_then(|tunnel| tunnel.ends(pair)).map(|(_, server)| server.inner.addr());
+        let there = plan.tunnels.iter().find(|tunnel| lab.has(&tunnel.engine, &tunnel.underlay));
+        let to = there.and_then(|tunnel| tunnel.ends(pair)).map(|(_, server)| server.inner.addr());
         let to = to.or_else(|| plan.node(&pair.server)?.attachments.first().map(|attachment| attachment.address));
         if let Some(to) = to {
             let _infallible = write!(text, "\nTry: wglab exec {} -- ping -c 3 {to}\n", pair.client);
@@ -126,21 +178,5 @@ pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
         )
     };
     enter(*pid)?;
-    Ok(match run_command(&args.command)? {
-        ExitStatus::Exited(code) => Exit::Of(u8::try_from(code).unwrap_or(255)),
-        // As shells tell it.
-        ExitStatus::Signalled(signal) => Exit::Of(u8::try_from(128 + signal).unwrap_or(255)),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_that_a_signal_ends_is_told_as_shells_tell_it() {
-        let of = |script: &str| block_on(serve(&["sh", "-c", script].map(OsString::from))).unwrap();
-        assert_eq!(of("kill -TERM $$"), Exit::Of(128 + 15));
-        assert_eq!(of("exit 7"), Exit::Of(7));
-    }
+    Ok(Exit::Of(run_command(&args.command)?.shell_code()))
 }

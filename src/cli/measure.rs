@@ -16,6 +16,7 @@ use super::watch::Terminal;
 use crate::plan::Plan;
 use crate::record::{FORMAT, Header, Record, Status, VERSION};
 use crate::run::{self, Finished, Order, RUNS, Resumed};
+use crate::text::with_causes;
 use crate::verdict::shell;
 
 pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -50,6 +51,9 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         let why = finished.end.reason.as_deref().unwrap_or("no run was planned");
         output.reason(&format!("nothing was measured: {why}"));
         return Ok(if finished.interrupted.is_some() { Exit::Interrupted } else { Exit::NotMeasured });
+    }
+    if let Err(error) = files::remember(&finished.directory, args.resume.is_some()) {
+        output.note(&with_causes(error.as_ref()));
     }
     let path = finished.directory.join(RUNS);
     let bytes = std::fs::read(&path).with_context(|| format!("cannot read back {}", path.display()))?;

@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Context as _;
 
 use super::args::Color;
-use crate::cell::printable;
+use crate::sys::terminal::columns;
+use crate::text::{printable, with_causes};
 
 /// What may be printed, and how.
 pub(super) struct Output {
@@ -51,7 +52,7 @@ impl Output {
     /// An error with its causes, to standard error.
     pub(super) fn error(&self, error: &anyhow::Error) {
         let word = if self.colors(io::stderr().is_terminal()) { "\x1b[1;31merror\x1b[0m" } else { "error" };
-        say(&format!("{word}: {}", harmless(&format!("{error:#}"))));
+        say(&format!("{word}: {}", harmless(&with_causes(error.as_ref()))));
     }
 
     /// Text that brings its own `error:` (a topology's problems with their snippets).
@@ -61,6 +62,12 @@ impl Output {
 
     pub(super) fn colors_stderr(&self) -> bool {
         self.colors(io::stderr().is_terminal())
+    }
+
+    /// The columns of the terminal that data goes to; none where it goes elsewhere.
+    pub(super) fn columns() -> Option<usize> {
+        let out = io::stdout();
+        if out.is_terminal() { columns(out) } else { None }
     }
 
     pub(super) const fn quiet(&self) -> bool {
@@ -76,9 +83,14 @@ impl Output {
             Color::Always => true,
             Color::Never => false,
             // https://no-color.org: present and not empty.
-            Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            Color::Auto => terminal && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         }
     }
+}
+
+/// Whether the terminal understands no control sequences (terminfo(5), `dumb`), as in an editor's shell.
+pub(super) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// A line to standard error. Where that is closed or full nobody can be told, and the exit code says it still: `eprintln!`
@@ -94,15 +106,8 @@ fn harmless(text: &str) -> String {
 }
 
 /// An error of a process that the program started as a part of itself, for its parent's log.
-pub(super) fn report(error: &dyn Error) {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    say(&text);
+pub(super) fn report(error: &(dyn Error + 'static)) {
+    say(&harmless(&with_causes(error)));
 }
 
 #[cfg(test)]

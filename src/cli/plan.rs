@@ -37,33 +37,45 @@ pub(super) fn plan_of(selection: &Selection) -> anyhow::Result<Plan> {
         seed: selection.seed,
         memory: available_memory(),
     };
-    let plan = plan::plan(&topology, &request)?;
+    // What the file says is shown where it says it; what the command line says needs no place.
+    let placed = |places: &[Vec<String>], sentence: String| match topology.at(places, &sentence) {
+        Some(refused) => files::Refused(refused).into(),
+        None => anyhow::Error::msg(sentence),
+    };
+    let plan = plan::plan(&topology, &request).map_err(|error| placed(&error.places(&request), error.to_string()))?;
     if plan.nodes.iter().all(|node| matches!(node.reach, Reach::Local { .. })) {
-        plan.engines.iter().try_for_each(check_daemon)?;
+        for engine in &plan.engines {
+            check_daemon(engine).map_err(|why| placed(&request.engine_places(&engine.name), why))?;
+        }
     }
     Ok(plan)
 }
 
 /// Refuses a daemon that this machine cannot start, before anything is raised for it.
-fn check_daemon(engine: &EnginePlan) -> anyhow::Result<()> {
+fn check_daemon(engine: &EnginePlan) -> Result<(), String> {
     let EngineSpec::Daemon(program) = &engine.spec else { return Ok(()) };
     let name = &engine.name;
     if !program.contains('/') {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-        anyhow::ensure!(
-            found,
-            "engine {name}: {program} is not on PATH; install it, or write its path, like ./{program}"
-        );
-        return Ok(());
+        return if found {
+            Ok(())
+        } else {
+            Err(format!("engine {name}: {program} is not on PATH; install it, or write its path, like ./{program}"))
+        };
     }
-    let file = std::fs::metadata(program).with_context(|| format!("engine {name}: the program {program}"))?;
-    anyhow::ensure!(file.is_file(), "engine {name}: {program} is no program but a directory or a device");
-    anyhow::ensure!(
-        file.permissions().mode() & 0o111 != 0,
-        "engine {name}: {program} may not be executed; make it so with `chmod +x {program}`"
-    );
-    Ok(())
+    match std::fs::metadata(program) {
+        Err(error) => {
+            Err(format!("engine {name}: the program {program}: {error}; write the path of one that is there"))
+        }
+        Ok(file) if !file.is_file() => {
+            Err(format!("engine {name}: {program} is no program but a directory or a device; write a program's path"))
+        }
+        Ok(file) if file.permissions().mode() & 0o111 == 0 => {
+            Err(format!("engine {name}: {program} may not be executed; make it so with `chmod +x {program}`"))
+        }
+        Ok(_) => Ok(()),
+    }
 }
 
 fn only(text: &str) -> anyhow::Result<(Factor, Vec<String>)> {
@@ -95,4 +107,46 @@ fn available_memory() -> Option<Bytes> {
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(Bytes::new(kib * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(topology: &str, engine: &[&str]) -> Selection {
+        Selection {
+            topology: topology.to_owned(),
+            only: Vec::new(),
+            engine: engine.iter().map(|engine| (*engine).to_owned()).collect(),
+            rounds: None,
+            precision: None,
+            duration: None,
+            profile: None,
+            seed: None,
+        }
+    }
+
+    fn lab(folder: &std::path::Path, more: &str) -> String {
+        let file = folder.join("lab.toml").display().to_string();
+        let text = format!(
+            "nodes = [\"a\", \"b\"]\npairs = \"mesh\"\n[underlay]\nu = {{ family = \"ipv4\" }}\n[[test]]\nkind = \"tcp-rr\"\n{more}"
+        );
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_cannot_be_planned_is_shown_where_the_file_says_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = lab(folder.path(), "[engine.mine]\npath = \"./no-such-program\"\n");
+        let error = plan_of(&selection(&file, &[])).unwrap_err().to_string();
+        assert!(error.contains("lab.toml:8:8") && error.contains("path = \"./no-such-program\""), "{error}");
+        assert!(error.contains("help: write the path of one that is there"), "{error}");
+        // What the command line says has no place in the file.
+        let error = plan_of(&selection(&file, &["mine=./nor-this"])).unwrap_err().to_string();
+        assert!(error.starts_with("engine mine: the program ./nor-this") && !error.contains("lab.toml"), "{error}");
+        let file = lab(folder.path(), "[engine.mine]\ninterface = \"wg0\"\n");
+        let error = plan_of(&selection(&file, &[])).unwrap_err().to_string();
+        assert!(error.contains("lab.toml:8:13") && error.contains("interface = \"wg0\""), "{error}");
+    }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::output::Output;
+use super::output::{Output, is_dumb};
 use crate::record::{Run, Status};
 use crate::run::{Progress, Watch};
 use crate::units::Span;
@@ -22,7 +22,7 @@ pub(super) struct Terminal<'a> {
 
 impl<'a> Terminal<'a> {
     pub(super) fn new(output: &'a Output) -> Self {
-        let bar = (std::io::stderr().is_terminal() && !output.quiet()).then(|| {
+        let bar = (std::io::stderr().is_terminal() && !is_dumb() && !output.quiet()).then(|| {
             let bar = ProgressBar::new(0);
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {wide_msg}") {
                 bar.set_style(style);
@@ -62,6 +62,14 @@ impl Watch for Terminal<'_> {
             }
             None if self.output.verbose() => self.line(what),
             None => {}
+        }
+    }
+
+    fn still(&mut self, what: &str, since: Duration) {
+        let text = format!("still {what}, for {} s", since.as_secs());
+        match &self.bar {
+            Some(bar) => bar.set_message(text),
+            None => self.line(&text),
         }
     }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
@@ -43,8 +44,9 @@ pub struct Facts {
     pub virtualisation: Vec<String>,
     /// Whether this process is root in its user namespace.
     pub root: bool,
-    /// Whether its user namespace is not the machine's own.
-    pub user_namespace: bool,
+    /// Whether its user namespace is not the machine's own; absent where the system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_namespace: Option<bool>,
     /// Whether TUN devices can be made, found out by making one.
     pub tun: Result<(), TunRefusal>,
     /// The interfaces by name; absent where the system does not list them.
@@ -97,10 +99,12 @@ pub struct CongestionControls {
     /// What a socket gets that does not ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// What the kernel has loaded.
-    pub available: Vec<String>,
-    /// What may be asked for without privilege.
-    pub allowed: Vec<String>,
+    /// What the kernel has loaded; absent where it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<Vec<String>>,
+    /// What may be asked for without privilege; absent where it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<String>>,
 }
 
 /// Limits on open files. The soft one can be raised to the hard one by anyone.
@@ -135,11 +139,15 @@ pub fn facts() -> Facts {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
     let (kernel, architecture) = machine::kernel();
     let words = |name: &str| {
-        sysctl::read(name).map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_or_default()
+        sysctl::read(name).ok().map(|text| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>())
     };
     let bytes = |name: &str| sysctl::read(name).ok().and_then(|text| text.parse().ok()).map(Bytes::new);
-    let (missing, present): (Vec<&str>, Vec<&str>) = TUNED.into_iter().partition(|name| !setting(name).exists());
-    let fixed = present.into_iter().filter(|name| access(&setting(name), AccessFlags::W_OK).is_err());
+    // One that cannot be looked at is neither missing nor fixed.
+    let is_there = |there: bool| move |name: &&str| setting(name).try_exists().is_ok_and(|exists| exists == there);
+    let missing = TUNED.into_iter().filter(is_there(false));
+    let fixed = TUNED.into_iter().filter(is_there(true)).filter(|name| {
+        matches!(access(&setting(name), AccessFlags::W_OK), Err(Errno::EACCES | Errno::EPERM | Errno::EROFS))
+    });
     Facts {
         virtualisation: machine::virtualisation(&kernel, &cpuinfo, read),
         kernel,
@@ -153,7 +161,7 @@ pub fn facts() -> Facts {
         ),
         memory: machine::memory(&read("/proc/meminfo").unwrap_or_default()),
         root: nix::unistd::geteuid().is_root(),
-        user_namespace: read("/proc/self/uid_map").is_some_and(|map| !machine::is_machines_own(&map)),
+        user_namespace: read("/proc/self/uid_map").map(|map| !machine::is_machines_own(&map)),
         tun: tun::probe(),
         interfaces: interfaces().ok(),
         congestion_controls: CongestionControls {
@@ -164,7 +172,7 @@ pub fn facts() -> Facts {
         rmem_max: bytes("net.core.rmem_max"),
         wmem_max: bytes("net.core.wmem_max"),
         open_files: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, hard)| OpenFiles { soft, hard }),
-        missing_settings: missing.into_iter().map(str::to_owned).collect(),
+        missing_settings: missing.map(str::to_owned).collect(),
         fixed_settings: fixed.map(str::to_owned).collect(),
     }
 }
@@ -210,7 +218,7 @@ mod tests {
         assert!(facts.cpus.is_some_and(|cpus| cpus > 0));
         assert!(facts.memory.is_some_and(|memory| memory.get() > 1 << 20));
         assert!(facts.open_files.is_some_and(|files| files.hard >= files.soft));
-        assert!(facts.congestion_controls.available.contains(&"reno".to_owned()));
+        assert!(facts.congestion_controls.available.as_ref().unwrap().contains(&"reno".to_owned()));
         let loopback = facts.interface_of([127, 0, 0, 1].into());
         assert_eq!(loopback.as_deref(), Some("lo"));
         let json = serde_json::to_string(&facts).unwrap();

@@ -4,7 +4,6 @@
 //! reason, and the others run.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +11,7 @@ use super::queues::{self, QueuesError, ReceiveCpus};
 use crate::sys::ethtool::{Ethtool, EthtoolError, kernel_names};
 use crate::sys::netlink::{Netlink, NetlinkError};
 use crate::sys::sysctl::{self, SysctlError};
+use crate::text::with_causes;
 use crate::units::Mtu;
 
 /// Why settings cannot be changed at all.
@@ -159,7 +159,7 @@ impl Settings {
             Ok(wanted) => wanted,
             Err(error) => {
                 let value = format!("{:?}", state.features);
-                reading.refused.push(Refused { setting: "features".to_owned(), value, reason: in_words(&error) });
+                reading.refused.push(Refused { setting: "features".to_owned(), value, reason: with_causes(&error) });
                 return reading;
             }
         };
@@ -174,7 +174,7 @@ impl Settings {
                 Err(error) => reading.refused.push(Refused {
                     setting: setting.to_string(),
                     value: before.to_string(),
-                    reason: format!("it could not be restored: {}", in_words(&error)),
+                    reason: format!("it could not be restored: {}", with_causes(&error)),
                 }),
             }
         }
@@ -188,7 +188,7 @@ impl Settings {
                 Err(error) => reading.refused.push(Refused {
                     setting: setting.to_string(),
                     value: value.to_string(),
-                    reason: in_words(&error),
+                    reason: with_causes(&error),
                 }),
             }
         }
@@ -263,14 +263,6 @@ fn set_mtu(interface: &str, bytes: u32) -> Result<u32, SettingsError> {
         Ok(link.mtu)
     } else {
         Err(SettingsError::MtuNotGranted { interface: interface.to_owned(), asked: bytes, live })
-    }
-}
-
-/// An error with its causes.
-fn in_words(error: &dyn Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", in_words(cause)),
-        None => error.to_string(),
     }
 }
 

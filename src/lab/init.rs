@@ -1,7 +1,6 @@
 //! Process 1 of a lab: starts agents when told, reaps whatever ends, and ends with its conductor.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +18,7 @@ use crate::sys::inherit;
 use crate::sys::namespaces::{Mount, Namespaces, run_directories};
 use crate::sys::pidfd::ExitStatus;
 use crate::sys::spawn::{Spawn, SpawnError, Spawned};
+use crate::text::with_causes;
 
 pub mod messages;
 
@@ -90,8 +90,7 @@ pub fn run() -> Result<(), InitError> {
                     say(&channel, &said, Some(spawned.handle.as_fd()))?;
                 }
                 Err(error) => {
-                    let reason =
-                        error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+                    let reason = with_causes(&error);
                     say(&channel, &FromInit::NotStarted { name, reason, errno: error.errno() }, None)?;
                 }
             }

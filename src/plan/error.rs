@@ -1,5 +1,6 @@
 //! Why a plan cannot be made.
 
+use super::request::Request;
 use crate::cell::{Factor, TestKind, did_you_mean, printable};
 use crate::topology::BadEngine;
 use crate::units::{Bytes, Family, Mtu};
@@ -82,7 +83,9 @@ pub enum PlanError {
     /// A kind of test that is known but not built yet.
     #[error("this version does not measure {kind} yet; it measures {}", TestKind::MEASURED.map(TestKind::name).join(", "))]
     NotMeasured {
-        /// The kind.
+        /// The test.
+        test: String,
+        /// Its kind.
         kind: TestKind,
     },
     /// Settings that give an interface an MTU which its underlay does not carry, or IPv6 does not work with.
@@ -107,17 +110,17 @@ pub enum PlanError {
     },
     /// A precision where there is no change to be known.
     #[error(
-        "a precision is that of a change, and nothing is compared here: name two levels and `compare`, or write --precision off"
+        "a precision is that of a change, and nothing is compared here; name two levels and `compare`, or write --precision off"
     )]
     PrecisionOfNothing,
     /// A precision where all rounds of one level are over before the next one begins.
     #[error(
-        "the stacks of real nodes are switched between phases, so all rounds of one are over before there is anything to compare them with: write --precision off, and as many rounds as you want"
+        "the stacks of real nodes are switched between phases, so all rounds of one are over before there is anything to compare them with; write --precision off, and as many rounds as you want"
     )]
     PrecisionInPhases,
     /// Fewer rounds than those after which a precision is looked at first.
     #[error(
-        "a precision is looked at from round {least} on, and {rounds} is the most here: raise it, like --rounds {}",
+        "a precision is looked at from round {least} on, and {rounds} is the most here; raise it, like --rounds {}",
         least * 5
     )]
     PrecisionRounds {
@@ -143,6 +146,8 @@ pub enum PlanError {
     /// No network is left to take addresses from.
     #[error("no addresses are left for {what}: {why}")]
     NoAddresses {
+        /// On which underlay, or around it.
+        underlay: String,
         /// For what.
         what: String,
         /// The reason, and what to do.
@@ -153,6 +158,8 @@ pub enum PlanError {
         "a payload of {payload} bytes does not fit in one packet {place} (MTU {mtu}): {most} bytes is the most; write payload = \"{most}B\" or less"
     )]
     Payload {
+        /// The test.
+        test: String,
         /// The payload in bytes.
         payload: u64,
         /// Where it does not fit.
@@ -212,6 +219,50 @@ pub enum PlanError {
         /// The limit.
         most: u64,
     },
+}
+
+impl PlanError {
+    /// Where in the topology's file the reason stands, as [`Topology::at`](crate::topology::Topology::at) takes it, the likeliest
+    /// place first; empty where it is `request` that cannot be met.
+    pub fn places(&self, request: &Request) -> Vec<Vec<String>> {
+        let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        let profile = request.profile.to_string();
+        match self {
+            Self::UnknownLevel { .. }
+            | Self::FactorUnused { .. }
+            | Self::EngineName { .. }
+            | Self::Engine(_)
+            | Self::EngineTwice { .. }
+            | Self::OutOfRange { .. } => Vec::new(),
+            Self::NothingLeft { .. } if !request.only.is_empty() => Vec::new(),
+            Self::NothingLeft { .. } => vec![path(&["pairs"])],
+            Self::InterfaceHere { engine }
+            | Self::NoTestForEngine { engine, .. }
+            | Self::HalfInterface { level: engine } => request.engine_places(engine),
+            Self::NotMeasured { test, .. } => vec![path(&["test", test, "kind"]), path(&["test", test])],
+            Self::SettingsMtu { settings, .. } => vec![path(&["settings", settings, "mtu"])],
+            Self::PrecisionOfNothing | Self::PrecisionInPhases | Self::PrecisionRounds { .. } => {
+                match request.precision {
+                    Some(_) => Vec::new(),
+                    None => vec![path(&["profile", &profile, "precision"])],
+                }
+            }
+            Self::TwoStacks { level, .. } => vec![path(&["stacks", level]), path(&["stacks"])],
+            Self::NoAddresses { underlay, .. } => {
+                vec![path(&["underlay", underlay, "network"]), path(&["underlay", underlay])]
+            }
+            Self::Payload { test, .. } => vec![path(&["test", test, "payload"]), path(&["test", test])],
+            Self::MtuTooSmall { underlay, .. } => {
+                vec![path(&["underlay", underlay, "mtu"]), path(&["underlay", underlay])]
+            }
+            Self::Budget { underlay, .. } => vec![path(&["underlay", underlay, "budget"])],
+            Self::Memory { .. } => vec![path(&["nodes"]), path(&["node"])],
+            Self::TooMany { .. } => match request.rounds {
+                Some(_) => Vec::new(),
+                None => vec![path(&["profile", &profile, "rounds"]), path(&["pairs"])],
+            },
+        }
+    }
 }
 
 /// At most a dozen: a mesh has hundreds of pairs.

@@ -86,6 +86,7 @@ fn free_network(underlay: &Underlay, index: usize, taken: &[IpNet]) -> Result<Ip
         }
     };
     found.ok_or_else(|| PlanError::NoAddresses {
+        underlay: underlay.name.clone(),
         what: format!("underlay `{}`", underlay.name),
         why: format!("other underlays hold every {} {} network; give it a `network`", underlay.kind, underlay.family),
     })
@@ -128,6 +129,7 @@ fn attachment(
     }
     let Some(network) = underlay.network.filter(|_| node.has(&underlay.name)) else { return Ok(None) };
     let full = || PlanError::NoAddresses {
+        underlay: underlay.name.clone(),
         what: format!("node `{}` on underlay `{}`", node.name, underlay.name),
         why: format!("{network} is full; widen its `network`"),
     };

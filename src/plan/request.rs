@@ -1,6 +1,6 @@
 //! What a person asks for on top of the file: narrowing and overriding.
 
-use crate::cell::Factor;
+use crate::cell::{Factor, ends};
 use crate::topology::{Precision, Profile};
 use crate::units::{Bytes, Span};
 
@@ -32,4 +32,19 @@ pub struct EngineRequest {
     pub name: String,
     /// What it is; absent: as the topology says, or as the name says.
     pub spec: Option<String>,
+}
+
+impl Request {
+    /// Where a topology's file says what the engine level `level` is, as [`PlanError::places`](super::PlanError::places); empty
+    /// where this request says it.
+    pub fn engine_places(&self, level: &str) -> Vec<Vec<String>> {
+        let (client, server) = ends(level);
+        let said_here = |name: &str| self.engines.iter().any(|engine| engine.name == name && engine.spec.is_some());
+        if said_here(client) || said_here(server) {
+            return Vec::new();
+        }
+        let own = |name| ["interface", "path", "kind"].map(|key| vec!["engine", name, key]);
+        let places = own(client).into_iter().chain(own(server)).chain([vec!["engines", level]]);
+        places.map(|path| path.into_iter().map(str::to_owned).collect()).collect()
+    }
 }

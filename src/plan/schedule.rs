@@ -93,13 +93,13 @@ pub(super) fn check_settings(schedule: &Schedule, underlays: &[UnderlayPlan]) ->
         for underlay in underlays {
             let why = if mtu > underlay.mtu {
                 format!(
-                    "which carries {}: give the underlay an `mtu` of {mtu}, and smaller ones to settings",
+                    "which carries {}; give the underlay an `mtu` of {mtu}, and smaller ones to settings",
                     underlay.mtu
                 )
             } else if underlay.family == Family::Ipv6 && mtu.get() < LEAST_IPV6 {
-                format!("and IPv6 needs {LEAST_IPV6}: leave this underlay out, or take a larger one")
+                format!("and IPv6 needs {LEAST_IPV6}; leave this underlay out, or take a larger one")
             } else if mtu.get() < super::tunnels::LEAST_INNER_MTU + underlay.family.tunnel_overhead() {
-                "and no tunnel fits into that: take a larger one".to_owned()
+                "and no tunnel fits into that; take a larger one".to_owned()
             } else {
                 continue;
             };
@@ -142,7 +142,11 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
     if schedule.arrangements.is_empty() {
         let list = |levels: &[String]| super::error::listed(levels);
         let pairs: Vec<String> = selection.pairs.iter().map(ToString::to_string).collect();
-        let why = format!("no pair of {} has both nodes on {}", list(&pairs), list(&selection.underlays));
+        let why = format!(
+            "no pair of {} has both nodes on {}; attach both nodes of a pair to one underlay, or name other pairs",
+            list(&pairs),
+            list(&selection.underlays)
+        );
         return Err(PlanError::NothingLeft { why });
     }
     for level in &selection.engine_levels {
@@ -304,7 +308,7 @@ fn tests(topology: &Topology, selection: &Selection<'_>) -> Result<Vec<TestPlan>
         narrow(*factor, wanted, &all, &mut tests, topology)?;
     }
     if let Some(test) = tests.iter().find(|test| !TestKind::MEASURED.contains(&test.kind)) {
-        return Err(PlanError::NotMeasured { kind: test.kind });
+        return Err(PlanError::NotMeasured { test: test.name.clone(), kind: test.kind });
     }
     if tests.is_empty() {
         let asked = selection.only.iter().filter(|(factor, _)| !factor.is_arranged());
@@ -423,9 +427,9 @@ pub(super) fn check_payloads(
         .filter(|test| {
             matches!(test.kind, TestKind::UdpStream | TestKind::UdpSearch | TestKind::UdpRr | TestKind::Ping)
         })
-        .filter_map(|test| test.payload)
-        .max();
-    let Some(payload) = largest.map(Bytes::get) else { return Ok(()) };
+        .filter_map(|test| Some((test.payload?.get(), test.name.as_str())))
+        .max_by_key(|(payload, _)| *payload);
+    let Some((payload, test)) = largest else { return Ok(()) };
     // What settings take from an underlay, they take from the tunnels over it.
     let taken = |name: &str| {
         let whole = underlays.iter().find(|underlay| underlay.name == name)?.mtu;
@@ -448,7 +452,7 @@ pub(super) fn check_payloads(
         };
         let most = u64::from(mtu).saturating_sub(header + UDP_OR_ICMP);
         if payload > most {
-            return Err(PlanError::Payload { payload, place, mtu, most });
+            return Err(PlanError::Payload { test: test.to_owned(), payload, place, mtu, most });
         }
     }
     Ok(())

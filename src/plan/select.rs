@@ -9,7 +9,7 @@ use crate::topology::{Engine, EngineSpec, Pair, Precision, Topology, check_name}
 use crate::units::Ratio;
 
 /// The most rounds of one run, as in files.
-const MOST_ROUNDS: u32 = 1000;
+pub const MOST_ROUNDS: u32 = 1000;
 
 /// What is measured, by factor. The factors of tests are narrowed where tests are expanded.
 #[derive(Debug)]

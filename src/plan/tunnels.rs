@@ -63,6 +63,7 @@ pub(super) fn tunnels(
                 return Err(PlanError::MtuTooSmall { underlay: name, family, mtu: underlay.mtu, left });
             }
             let network = *networks.next().ok_or_else(|| PlanError::NoAddresses {
+                underlay: underlay.name.clone(),
                 what: format!("tunnel `{level}` over `{}`", underlay.name),
                 why: format!(
                     "{} networks are free for tunnels beside the underlays' own, one for each engine and underlay; narrow with `--only`, or give underlays smaller networks",
@@ -201,6 +202,7 @@ impl Tunnel<'_> {
 
     fn full(&self) -> PlanError {
         PlanError::NoAddresses {
+            underlay: self.underlay.to_owned(),
             what: format!("tunnel `{}` over `{}`", self.level, self.underlay),
             why: format!("{} has no room for another node", self.network),
         }

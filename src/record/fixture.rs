@@ -8,6 +8,12 @@ use serde_json::json;
 
 use super::*;
 
+/// A check that holds.
+pub(crate) fn proved() -> Check {
+    let bytes = || "1024".to_owned();
+    Check { check: "bytes received".to_owned(), expected: bytes(), seen: bytes(), holds: true }
+}
+
 /// A complete record with one node pair per entry of the pair factor, and runs added by [`Made::run`].
 pub(crate) struct Made {
     pub(crate) record: Record,
@@ -72,7 +78,7 @@ impl Made {
             factors: levels.iter().map(|(factor, level)| (*factor, (*level).to_owned())).collect(),
             metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             conditions: BTreeMap::from([("tunnel_mtu".to_owned(), json!(1420))]),
-            proof: Vec::new(),
+            proof: vec![proved()],
             bottleneck: None,
             cautions: Vec::new(),
             meters: None,

@@ -148,7 +148,19 @@ fn first_header(line: &RawLine<'_>) -> Result<Header, RecordError> {
         Some(_) => {}
     }
     unique_keys(line)?;
-    typed(line)
+    let header: Header = typed(line)?;
+    match out_of_range(&header) {
+        Some((field, value)) => Err(RecordError::NotAPart { line: line.number, field, value: value.to_string() }),
+        None => Ok(header),
+    }
+}
+
+/// A least change of the header that is no part.
+fn out_of_range(header: &Header) -> Option<(String, f64)> {
+    let own = header.min_effect.map(|effect| ("min_effect".to_owned(), effect));
+    let single = header.policy.iter().flat_map(|policy| &policy.min_effects);
+    let single = single.map(|(name, effect)| (format!("policy.min_effects.{name}"), effect.fraction()));
+    own.into_iter().chain(single).find(|(_, effect)| !(0.0..1.0).contains(effect))
 }
 
 fn parse_line(line: &RawLine<'_>) -> Result<Line, RecordError> {

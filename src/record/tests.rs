@@ -282,3 +282,22 @@ fn a_precision_that_is_no_number_is_refused_when_written() {
     let precision = Precision { asked: 0.03, reached: false, rounds: 4, half_width: Some(f64::NAN), of: None };
     assert!(End { precision: Some(precision), ..end(1) }.to_line().is_err());
 }
+
+#[test]
+fn a_least_change_that_is_no_part_is_refused() {
+    let with = |effect: f64| Header { min_effect: Some(effect), ..header() }.to_line().unwrap();
+    for effect in [-0.1, 1.0, 3.0] {
+        let error = Record::parse(with(effect)).unwrap_err().to_string();
+        assert!(error.starts_with("line 1: the header's min_effect is"), "{error}");
+    }
+    for effect in [0.0, 0.1, 0.999] {
+        assert!(Record::parse(with(effect)).is_ok(), "{effect}");
+    }
+    let judged = |effect: f64| Judged {
+        min_effects: [("rr_p50_ns".to_owned(), crate::units::Ratio::from_fraction(effect))].into(),
+        ..Judged::default()
+    };
+    let line = |effect: f64| Header { policy: Some(judged(effect)), ..header() }.to_line().unwrap();
+    assert!(Record::parse(line(2.0)).unwrap_err().to_string().contains("policy.min_effects.rr_p50_ns is 2"));
+    assert!(Record::parse(line(0.2)).is_ok());
+}

@@ -1,10 +1,11 @@
 //! The first line: a sentence with figures that a stranger would act rightly on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::{Line, Naming, is_against_raw, lines};
 use super::{Report, escape, text};
 use crate::cell::{Cell, Factor};
+use crate::record::{Run, Status};
 use crate::stats::Summary;
 use crate::verdict::{CellSummary, Comparison, Gate, GateResult, Scale, Verdict, cells};
 
@@ -15,10 +16,85 @@ const RAW: &str = "raw";
 /// The answer, without a line feed.
 pub fn answer(report: &Report<'_>) -> String {
     let compared = report.comparison.filter(|comparison| !is_against_raw(comparison) && !comparison.rows.is_empty());
-    match (compared, report.judged()) {
+    let answer = match (compared, report.judged()) {
         (Some(comparison), Some(gate)) => gated(comparison, &gate),
         (Some(comparison), None) => capitalised(&changes(comparison)),
+        (None, _) if report.sources.iter().all(|source| source.record.usable().next().is_none()) => {
+            return nothing(report);
+        }
         (None, _) => overview(report),
+    };
+    match not_measured(report, &answer) {
+        Some(gone) => format!("{answer} {gone}"),
+        None => answer,
+    }
+}
+
+/// The runs whose figures are not published, each with the reason.
+fn gone<'a>(report: &Report<'a>) -> Vec<(&'a Run, String)> {
+    let runs = report.sources.iter().flat_map(|source| &source.record.runs);
+    let why = |run: &Run| Some(run.reason.clone().filter(|_| run.status != Status::Ok).unwrap_or(run.why_unusable()?));
+    runs.filter_map(|run| Some((run, why(run)?))).collect()
+}
+
+/// How many runs of what were not measured, and the commonest reason, which names its remedy; nothing where `answer` gives it
+/// already.
+fn not_measured(report: &Report<'_>, answer: &str) -> Option<String> {
+    let gone = gone(report);
+    let (why, count) = commonest(&gone)?;
+    if answer.contains(&in_one_line(why)) {
+        return None;
+    }
+    let runs: usize = report.sources.iter().map(|source| source.record.runs.len()).sum();
+    let others = match gone.len() - count {
+        0 => String::new(),
+        others => format!("; {others} more for other reasons"),
+    };
+    Some(format!(
+        "Not measured: {} of {} ({}): {}{others}.",
+        gone.len(),
+        text::count(runs, "run"),
+        what_is_gone(report, &gone),
+        in_one_line(why)
+    ))
+}
+
+/// The reason of most runs, and of how many.
+fn commonest<'a>(gone: &'a [(&Run, String)]) -> Option<(&'a str, usize)> {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, why) in gone {
+        *reasons.entry(why).or_default() += 1;
+    }
+    reasons.into_iter().max_by_key(|(_, count)| *count)
+}
+
+/// What the runs have in common that others have not, or how many cells they are.
+fn what_is_gone(report: &Report<'_>, gone: &[(&Run, String)]) -> String {
+    let all = || report.sources.iter().flat_map(|source| &source.record.runs);
+    let cells: BTreeSet<&Cell> = gone.iter().map(|(run, _)| &run.factors).collect();
+    if let [only] = cells.iter().collect::<Vec<_>>().as_slice() {
+        return Naming::over(all().map(|run| &run.factors)).label(only);
+    }
+    let shared = Factor::ALL.into_iter().find_map(|factor| {
+        let level = cells.iter().next().and_then(|cell| cell.get(factor))?;
+        let has = |cell: &Cell| cell.get(factor) == Some(level);
+        let apart = cells.iter().all(|cell| has(cell)) && all().any(|run| !has(&run.factors));
+        apart.then(|| format!("{factor} {}", escape::plain(level)))
+    });
+    match shared {
+        Some(shared) => format!("{} of {shared}", text::count(cells.len(), "cell")),
+        None => text::count(cells.len(), "cell"),
+    }
+}
+
+/// A reason without its line breaks, cut where a log begins to be long.
+fn in_one_line(why: &str) -> String {
+    const MOST: usize = 320;
+    let words = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = escape::plain(words.trim_end_matches(['.', ':', ';']));
+    match words.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}...", &words[..at]),
+        None => words,
     }
 }
 
@@ -145,38 +221,43 @@ fn visible(lines: &[&Line<'_>]) -> Option<String> {
 fn overview(report: &Report<'_>) -> String {
     let Some(source) = report.sources.first() else { return "There is no record to report.".to_owned() };
     let cells = cells(source.record);
-    let usable: usize = cells.iter().map(|cell| cell.runs).sum();
-    if usable == 0 {
-        return nothing(report);
-    }
     let sentences: Vec<String> = engines(&cells).iter().filter_map(|engine| of_engine(&cells, engine)).collect();
     if sentences.is_empty() {
-        return format!("{} measured in {}.", text::count(usable, "run"), text::count(cells.len(), "cell"));
+        let runs: usize = cells.iter().map(|cell| cell.runs).sum();
+        let measured = cells.iter().filter(|cell| cell.runs > 0).count();
+        let of = if measured == cells.len() { String::new() } else { format!("{measured} of ") };
+        return format!("{} measured in {of}{}.", text::count(runs, "run"), text::count(cells.len(), "cell"));
     }
     sentences.join(" ")
 }
 
+/// The answer where nothing may be published.
 fn nothing(report: &Report<'_>) -> String {
-    let runs: Vec<_> = report.sources.iter().flat_map(|source| &source.record.runs).collect();
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for run in &runs {
-        let unproved = run.proof.iter().find(|check| !check.holds).map(|check| check.check.as_str());
-        *reasons.entry(run.reason.as_deref().or(unproved).unwrap_or("no reason given")).or_default() += 1;
-    }
-    match reasons.into_iter().max_by_key(|(_, count)| *count) {
-        Some((reason, count)) => format!(
-            "Nothing could be measured: {count} of {}: {}.",
-            text::count(runs.len(), "run"),
-            escape::plain(reason)
-        ),
-        None => "Nothing was measured: the record holds no run.".to_owned(),
+    let gone = gone(report);
+    match commonest(&gone) {
+        Some((why, count)) => {
+            format!("Nothing could be measured: {count} of {}: {}.", text::count(gone.len(), "run"), in_one_line(why))
+        }
+        None => only_a_header(report),
     }
 }
 
-/// The engines that are not raw; raw alone where there is no other.
+/// The answer where no run was even tried.
+fn only_a_header(report: &Report<'_>) -> String {
+    let Some(source) = report.sources.first() else { return "There is no record to report.".to_owned() };
+    let ended = source.record.end.as_ref().and_then(|end| end.reason.as_deref());
+    let why = match ended {
+        Some(reason) => format!(" ({})", in_one_line(reason)),
+        None if source.record.end.is_none() => " (it did not end by itself: no end line was written)".to_owned(),
+        None => String::new(),
+    };
+    format!("Nothing was measured: the record holds only its header, and no run{why}.")
+}
+
+/// The engines of which there are figures, but for raw; raw alone where there is no other.
 fn engines(cells: &[CellSummary]) -> Vec<String> {
     let mut engines: Vec<String> = Vec::new();
-    for engine in cells.iter().filter_map(|cell| cell.factors.get(Factor::Engine)) {
+    for engine in cells.iter().filter(|cell| cell.runs > 0).filter_map(|cell| cell.factors.get(Factor::Engine)) {
         if !engines.iter().any(|known| known == engine) {
             engines.push(engine.to_owned());
         }

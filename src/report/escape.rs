@@ -1,16 +1,6 @@
 //! Text that may come from anywhere, made harmless for where it goes.
 
-/// For a terminal or a plain line: control characters, and those that turn or hide text, become their code.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if is_unprintable(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
-}
-
-/// Control characters; directional marks, overrides and isolates (Unicode TR 9), by which text can read as what it is not
-/// (CVE-2021-42574); zero-width characters and line separators.
-fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
-}
+pub use crate::text::printable as plain;
 
 /// For Markdown, in a line or in a cell of a table: what would be markup is escaped.
 pub fn markdown(text: &str) -> String {

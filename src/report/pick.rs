@@ -10,8 +10,9 @@ use crate::verdict::{Candidate, Order, Pick, Picks};
 const RATE: &str = "throughput_bits_per_second";
 const LOADED: &str = "probe_p99_ns";
 
-/// Picks for a terminal. The first line is the answer for the first pair; each further pair has its own.
-pub fn pick_table(picks: &Picks) -> String {
+/// Picks for a terminal of `width` columns, if it is for one. The first line is the answer for the first pair; each further pair has
+/// its own.
+pub fn pick_table(picks: &Picks, width: Option<usize>) -> String {
     if picks.picks.is_empty() {
         return "No pick: the record holds no run over an underlay.\n".to_owned();
     }
@@ -20,7 +21,12 @@ pub fn pick_table(picks: &Picks) -> String {
         let _ = writeln!(out, "{}", sentence(pick, picks.need_bits_per_second));
     }
     for pick in &picks.picks {
-        let _ = write!(out, "\n{}\n{}\n", escape::plain(&name(&pick.cell)), table::aligned(&rows(pick), &[3, 4, 5, 6]));
+        let _ = write!(
+            out,
+            "\n{}\n{}\n",
+            escape::plain(&name(&pick.cell)),
+            table::aligned(&rows(pick), &[3, 4, 5, 6], width)
+        );
         for order in &pick.orders {
             let _ = writeln!(out, "  {}", order_text(order));
         }
@@ -59,7 +65,12 @@ fn name(cell: &Cell) -> String {
 fn sentence(pick: &Pick, need: Option<u64>) -> String {
     let whom = escape::plain(&name(&pick.cell));
     if !pick.missing.is_empty() {
-        return format!("No pick for {whom} yet: the record lacks {}.", escape::plain(&text::listed(&pick.missing)));
+        let lacks = escape::plain(&text::listed(&pick.missing));
+        let remedy = match pick.command {
+            Some(_) => "",
+            None => "; give its topology a `tcp-stream` test with direction = \"both\" and a probe",
+        };
+        return format!("No pick for {whom} yet: the record lacks {lacks}{remedy}.");
     }
     let Some(first) = pick.tiers.first() else {
         let reasons: Vec<String> = pick.unfit.iter().map(|(c, why)| format!("{}: {why}", c.underlay)).collect();

@@ -24,6 +24,8 @@ pub struct SeriesReport<'a> {
     pub gate: bool,
     /// Whether every record's value is shown.
     pub detail: bool,
+    /// The columns of the terminal that it is for; absent: as wide as its tables are.
+    pub width: Option<usize>,
 }
 
 /// The series in this format, ending with a line feed.
@@ -42,11 +44,11 @@ pub fn render_series(report: &SeriesReport<'_>, format: Format) -> String {
 fn plain(report: &SeriesReport<'_>) -> String {
     let mut out = format!("{}\n{}\n", answer(report), setting(report.series));
     if !report.series.rows.is_empty() {
-        let _ = write!(out, "\n{}\n", table::aligned(&key_table(report.series), &[1, 2]));
+        let _ = write!(out, "\n{}\n", table::aligned(&key_table(report.series), &[1, 2], report.width));
     }
     if report.detail {
         for (title, rows) in courses(report.series) {
-            let _ = write!(out, "\n{title}\n{}\n", table::aligned(&rows, &[2]));
+            let _ = write!(out, "\n{title}\n{}\n", table::aligned(&rows, &[2], report.width));
         }
     }
     table::section(&mut out, "What changed there", &causes(report.series));

@@ -20,7 +20,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
             for level in &comparison.new {
                 let lines = lines(comparison, level);
                 if !lines.is_empty() {
-                    let _ = write!(out, "\n{}\n", aligned(&key_table(comparison, level, &lines), &[1, 2]));
+                    let _ =
+                        write!(out, "\n{}\n", aligned(&key_table(comparison, level, &lines), &[1, 2], report.width));
                 }
                 section(&mut out, "Not decided", &undecided(comparison, &lines));
                 section(&mut out, "What binds", &binds(comparison, level, &lines));
@@ -28,13 +29,13 @@ pub(super) fn render(report: &Report<'_>) -> String {
         }
         None => {
             for (title, rows) in detail::tables(report) {
-                let _ = write!(out, "\n{title}\n{}\n", aligned(&rows, &[]));
+                let _ = write!(out, "\n{title}\n{}\n", aligned(&rows, &[], report.width));
             }
         }
     }
     if report.detail && report.comparison.is_some() {
         for (title, rows) in detail::tables(report) {
-            let _ = write!(out, "\n{title}\n{}\n", aligned(&rows, &[]));
+            let _ = write!(out, "\n{title}\n{}\n", aligned(&rows, &[], report.width));
         }
         section(&mut out, "Every row", &detail::rows(report));
     }
@@ -207,15 +208,16 @@ pub(super) fn section(out: &mut String, title: &str, items: &[String]) {
     }
 }
 
-/// Rows in columns, the head underlined; `right` names the columns of numbers, or all but the first if empty.
-pub(super) fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
+/// Rows in columns; `right` names the columns of numbers, or all but the first if empty. Where the columns do not fit into `width`,
+/// cells break between their words.
+pub(super) fn aligned(rows: &[Vec<String>], right: &[usize], width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    let mut rows = rows.iter();
-    if let Some(head) = rows.next() {
+    let mut body = rows.iter();
+    if let Some(head) = body.next() {
         table.set_header(head);
     }
-    for row in rows {
+    for row in body {
         table.add_row(row);
     }
     for (place, column) in table.column_iter_mut().enumerate() {
@@ -225,5 +227,14 @@ pub(super) fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    let lines = |table: &Table| table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    let whole = lines(&table);
+    match width.filter(|width| whole.iter().any(|line| line.chars().count() > *width)) {
+        None => whole.join("\n"),
+        Some(width) => {
+            let width = u16::try_from(width).unwrap_or(u16::MAX);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+            lines(&table).join("\n")
+        }
+    }
 }

@@ -221,6 +221,36 @@ fn the_answer_says_what_a_stranger_should_do() {
 }
 
 #[test]
+fn what_was_not_measured_is_in_the_first_line_with_its_cause() {
+    let mut made = two_stacks();
+    made.record.header.compare = None;
+    made.record.runs.retain(|run| run.factors.get(Factor::Stack) == Some("standard"));
+    made.record.runs.retain(|run| run.factors.get(Factor::Test) == Some("tcp-stream"));
+    let why = "wg0 on node a1: engine ./mine for wg0 ended (exit status: 3); its last lines:\n    (it wrote nothing)";
+    for run in made.record.runs.iter_mut().filter(|run| run.factors.get(Factor::Engine) == Some("embedded")) {
+        run.status = Status::Invalid;
+        run.reason = Some(why.to_owned());
+        run.metrics.clear();
+    }
+    let first = |made: &Made| {
+        let sources = sources(made);
+        first_line(&render(&Report::new(&sources, None), Format::Table)).to_owned()
+    };
+    insta::assert_snapshot!(first(&made), @"The raw underlay: 17.2-19.9 Gbit/s (tcp-stream, 4 streams). Not measured: 12 of 24 runs (4 cells of engine embedded): wg0 on node a1: engine ./mine for wg0 ended (exit status: 3); its last lines: (it wrote nothing).");
+    // A cell of its own, and a second reason.
+    made.record.runs.retain(|run| run.factors.get(Factor::Pair) == Some("a1>a2"));
+    made.record.runs.retain(|run| run.factors.get(Factor::Underlay) == Some("private"));
+    made.record.runs.last_mut().unwrap().reason = Some("no handshake within 8 s".to_owned());
+    insta::assert_snapshot!(first(&made), @"The raw underlay: 17.2 Gbit/s (tcp-stream, 4 streams). Not measured: 3 of 6 runs (embedded tunnel, tcp-stream, 4 streams): wg0 on node a1: engine ./mine for wg0 ended (exit status: 3); its last lines: (it wrote nothing); 1 more for other reasons.");
+    // A figure without any proof is none.
+    for run in &mut made.record.runs {
+        run.status = Status::Ok;
+        run.proof.clear();
+    }
+    insta::assert_snapshot!(first(&made), @"Nothing could be measured: 6 of 6 runs: the path is not proved: the record holds no proof of this run.");
+}
+
+#[test]
 fn without_a_comparison_the_tunnel_stands_beside_the_raw_underlay() {
     let mut made = two_stacks();
     made.record.header.compare = None;
@@ -239,7 +269,7 @@ fn without_a_comparison_the_tunnel_stands_beside_the_raw_underlay() {
     insta::assert_snapshot!(first_line(&render(&Report::new(&nothing, None), Format::Table)), @"Nothing could be measured: 24 of 24 runs: /dev/net/tun cannot be opened: run as root, or chmod 0666 it.");
     raw.runs.clear();
     let empty = [Source { name: "raw", record: &raw }];
-    insta::assert_snapshot!(first_line(&render(&Report::new(&empty, None), Format::Table)), @"Nothing was measured: the record holds no run.");
+    insta::assert_snapshot!(first_line(&render(&Report::new(&empty, None), Format::Table)), @"Nothing was measured: the record holds only its header, and no run.");
 }
 
 #[test]
@@ -262,4 +292,32 @@ fn raw_against_a_tunnel_is_a_ratio_and_no_verdict() {
     Record: runs/2026-08-22
     Repeat: wglab run two-stacks --seed 7
     "#);
+}
+
+#[test]
+fn a_narrow_terminal_breaks_cells_and_a_wide_one_does_not() {
+    let made = two_stacks();
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    let table = |width: Option<usize>| {
+        let report = Report { width, ..Report::new(&sources, Some(&comparison)) };
+        let text = render(&report, Format::Table);
+        let (from, to) = (text.find("\nmetric").unwrap(), text.find("\n\nWhat binds").unwrap());
+        text[from..to].to_owned()
+    };
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+    let whole = table(None);
+    assert_eq!(table(Some(widest(&whole))), whole);
+    for width in [60, 80, 100] {
+        let narrow = table(Some(width));
+        assert!(widest(&narrow) <= width, "{width}:\n{narrow}");
+        let words = |text: &str| {
+            let mut words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            words.sort_unstable();
+            words
+        };
+        if width >= 80 {
+            assert_eq!(words(&narrow), words(&whole), "no word is cut:\n{narrow}");
+        }
+    }
 }

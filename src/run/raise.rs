@@ -15,6 +15,7 @@ use crate::agent::messages::{
 };
 use crate::plan::{Arrangement, NodePlan, Phase, Plan, Reach, TunnelEnd, TunnelPlan};
 use crate::reach::{self, Link, LocalLab};
+use crate::text::with_causes;
 
 mod told;
 
@@ -166,8 +167,9 @@ impl Lab {
         self.calibrate().await?;
 
         if plan.has_tunnels() {
-            watch.stage("building tunnels");
-            self.tunnels(plan).await?;
+            let building = format!("building tunnels ({})", made(plan));
+            watch.stage(&building);
+            said_while(&building, self.tunnels(plan), watch).await?;
             let statuses = self.statuses().await?;
             self.found = found::found(plan, &self.facts, &self.keys, &statuses);
             watch.stage("shaking hands");
@@ -498,11 +500,37 @@ impl Lab {
     }
 }
 
+/// How often a stage that takes long is told.
+const STILL: Duration = Duration::from_secs(3);
+
+/// Awaits `work`, and tells what it is now and then: a daemon that hangs is given up only when its time is over.
+async fn said_while<T>(what: &str, work: impl Future<Output = T>, watch: &mut dyn Watch) -> T {
+    tokio::pin!(work);
+    let begun = Instant::now();
+    loop {
+        match tokio::time::timeout(STILL, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => watch.still(what, begun.elapsed()),
+        }
+    }
+}
+
+/// The engines of the tunnels that a plan makes.
+fn made(plan: &Plan) -> String {
+    let mut names: Vec<&str> = plan.tunnels.iter().map(|tunnel| tunnel.engine.as_str()).collect();
+    names.dedup();
+    names.join(", ")
+}
+
 /// An error, and what went wrong after it. The first one comes first.
 fn and_then(error: anyhow::Error, down: anyhow::Result<()>) -> anyhow::Error {
     match down {
         Ok(()) => error,
-        Err(after) => anyhow!("{error:#}; and then the lab could not be taken down: {after:#}"),
+        Err(after) => anyhow!(
+            "{}; and then the lab could not be taken down: {}",
+            with_causes(error.as_ref()),
+            with_causes(after.as_ref())
+        ),
     }
 }
 

@@ -11,6 +11,7 @@ use super::rest::{self, Rest};
 use super::{Order, Progress, Recorder, Watch, adaptive, lock, millis, raise::Lab, visit};
 use crate::plan::{Plan, Visit};
 use crate::record::{Caution, End, EndStatus, Precision, Resumes, Run, Status};
+use crate::text::with_causes;
 use crate::verdict;
 
 /// How long hosts may take to be reached again after their stacks were switched: a server that boots is the slowest of it.
@@ -135,7 +136,7 @@ impl<'a> Sitting<'a> {
             match Lab::raise_on(plan, plan.phases.get(phase), watch).await {
                 Ok(lab) => break lab,
                 Err(error) if Instant::now() + AGAIN < deadline => {
-                    watch.stage(&format!("waiting for the nodes to come back: {error:#}"));
+                    watch.stage(&format!("waiting for the nodes to come back: {}", with_causes(error.as_ref())));
                     tokio::time::sleep(AGAIN).await;
                 }
                 Err(error) => return Err(error),
@@ -157,6 +158,7 @@ impl<'a> Sitting<'a> {
             None if self.open => (&self.order.header.nodes, &[][..]),
             None => (&now, &[][..]),
         };
+        verdict::check_changed_facts(then, &now, changed).context("--changed")?;
         let differences = verdict::changed_facts(then, &now, changed);
         // Of facts that nobody could read there is nothing to be said, now as then.
         let differences: Vec<_> = differences.iter().filter(|difference| difference.base != difference.new).collect();
@@ -288,7 +290,7 @@ impl<'a> Sitting<'a> {
         };
         match (went, self.take_down(watch).await) {
             (went, Ok(())) => went,
-            (Err(first), Err(error)) => Err(first.context(format!("and then: {error:#}"))),
+            (Err(first), Err(error)) => Err(first.context(format!("and then: {}", with_causes(error.as_ref())))),
             (Ok(_), Err(error)) => Err(error),
         }
     }

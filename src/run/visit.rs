@@ -9,6 +9,7 @@ use super::metrics::{self, Both};
 use super::proof::{self, Evidence};
 use super::raise::Lab;
 use crate::agent::messages::{Ask, Assignment, Job, JobOutcome, Tell};
+use crate::cell::TestKind;
 use crate::plan::{Arrangement, Plan, TestPlan};
 use crate::reach::{Link, ReachError};
 use crate::record::{Bottleneck, Class, Run, Status};
@@ -88,7 +89,7 @@ pub(super) async fn measure(
     run.conditions.extend(lab.conditions(plan, arrangement, &client, &server));
     run.cautions = measured.cautions;
     run.meters = measured.meters;
-    run.bottleneck = generator(run, lab, arrangement).or_else(|| bottleneck(both));
+    run.bottleneck = generator(run, lab, arrangement, test.kind).or_else(|| bottleneck(both));
     let evidence = |node, pinned, outcome| Evidence { node, pinned, outcome };
     run.proof = proof::prove(
         plan,
@@ -187,14 +188,22 @@ fn of_run<T>(told: Result<T, ReachError>) -> anyhow::Result<Result<T, String>> {
     }
 }
 
-/// A rate near what the generator moves over a loopback is the generator's, not the path's.
-fn generator(run: &Run, lab: &Lab, arrangement: &Arrangement) -> Option<Bottleneck> {
-    const NEAR: f64 = 0.9;
-    let rate = *run.metrics.get("throughput_bits_per_second")?;
+/// From this part of the generator's own ceiling on, a rate is the generator's and not the path's.
+const NEAR_THE_GENERATOR: f64 = 0.9;
+/// A machine whose CPUs were at work for more than this part of the time has nothing left to give. Ticks and the readings'
+/// own time keep it from being 1.
+const CPUS_FULL: f64 = 0.95;
+/// A CPU that spends more than this part of the time in softirqs is what receives: one queue is served by one CPU.
+const SOFTIRQ_FULL: f64 = 0.85;
+
+/// A rate near what the generator moves over a loopback is the generator's, not the path's. It is calibrated with bulk TCP, which
+/// says nothing of datagrams: those cost a call each.
+fn generator(run: &Run, lab: &Lab, arrangement: &Arrangement, kind: TestKind) -> Option<Bottleneck> {
+    let rate = *run.metrics.get("throughput_bits_per_second").filter(|_| kind == TestKind::TcpStream)?;
     let ends = [&arrangement.pair.client, &arrangement.pair.server];
     let ceiling =
         ends.iter().filter_map(|node| lab.calibrations.get(*node)).map(|it| it.tcp_bits_per_second).min()? as f64;
-    (rate >= NEAR * ceiling).then(|| Bottleneck {
+    (rate >= NEAR_THE_GENERATOR * ceiling).then(|| Bottleneck {
         is: "generator".to_owned(),
         evidence: format!("{:.0} % of what the generator moves over the loopback", rate / ceiling * 100.0),
     })
@@ -202,8 +211,6 @@ fn generator(run: &Run, lab: &Lab, arrangement: &Arrangement) -> Option<Bottlene
 
 /// What bound the run, where a counter shows it.
 fn bottleneck(both: Both<'_>) -> Option<Bottleneck> {
-    /// A CPU that is at work for more than this has nothing left to give.
-    const FULL: f64 = 0.95;
     let ends = [("client", both.client), ("server", both.server)];
     let ends = if both.one_machine { &ends[..1] } else { &ends[..] };
     for (end, outcome) in ends {
@@ -211,12 +218,12 @@ fn bottleneck(both: Both<'_>) -> Option<Bottleneck> {
         let cpus = meters.cpus.as_ref()?.len();
         let all = meters.busy_seconds()? / (meters.length_ns as f64 / 1e9) / cpus as f64;
         let of = if both.one_machine { "this machine's".to_owned() } else { format!("the {end}'s") };
-        if all > FULL {
+        if all > CPUS_FULL {
             // Ticks are counted whole, so the sum may be a little more than there was.
             let evidence = format!("{:.1} of {of} {cpus} CPUs were at work", all.min(1.0) * cpus as f64);
             return Some(Bottleneck { is: "CPU".to_owned(), evidence });
         }
-        if let Some((cpu, part)) = meters.hottest_softirq().filter(|(_, part)| *part > 0.85) {
+        if let Some((cpu, part)) = meters.hottest_softirq().filter(|(_, part)| *part > SOFTIRQ_FULL) {
             let evidence = format!("CPU {cpu} spent {:.0} % of the time in softirqs", part * 100.0);
             return Some(Bottleneck { is: "receive path".to_owned(), evidence });
         }

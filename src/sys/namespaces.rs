@@ -11,6 +11,7 @@ use crate::sys::spawn::{SpawnError, errno};
 
 mod enter;
 
+pub(in crate::sys) use enter::start;
 pub use enter::{EnterError, enter, run_command};
 
 /// Which namespaces are new.

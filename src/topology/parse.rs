@@ -8,6 +8,7 @@ use toml::de::DeTable;
 
 use super::diagnostic::{Problems, TopologyError};
 use super::nodes::{self, Nodes};
+use super::places::Places;
 use super::reader::Table;
 use super::{Topology, policy, sections, tests_and_profiles};
 use crate::cell::{Factor, printable};
@@ -59,7 +60,8 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
     }
 }
 
-fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology> {
+/// The text as a TOML document; `None` after noting why it is none.
+pub(super) fn document<'t>(text: &'t str, problems: &mut Problems<'_>) -> Option<Spanned<DeTable<'t>>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     // One slip makes the parser stumble on: the first error of a line is the telling one, and the first lines are.
     let mut lines = BTreeSet::new();
@@ -74,9 +76,11 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
             );
         }
     }
-    if !problems.is_empty() {
-        return None;
-    }
+    problems.is_empty().then_some(document)
+}
+
+fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology> {
+    let document = document(text, problems)?;
     let root = Table::root(document.get_ref());
     let keys: Vec<&str> = KEYS.into_iter().chain(MORE_KEYS).collect();
     root.only(&keys, problems);
@@ -143,6 +147,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
         settings,
         tests: tests.into_iter().map(Spanned::into_inner).collect(),
         profiles,
+        places: Places::of(file, text, document.get_ref()),
     })
 }
 

@@ -18,9 +18,14 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The whole file.
+    /// The whole file of a topology.
     pub(super) fn root(table: &'a DeTable<'a>) -> Self {
-        Self { what: "a topology".to_owned(), span: 0..0, fields: in_file_order(table) }
+        Self::root_called("a topology", table)
+    }
+
+    /// The whole file, called `what`.
+    pub(super) fn root_called(what: &str, table: &'a DeTable<'a>) -> Self {
+        Self { what: what.to_owned(), span: 0..0, fields: in_file_order(table) }
     }
 
     /// `value` as a table, called `what`; anything else is a problem.

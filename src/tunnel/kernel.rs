@@ -83,6 +83,10 @@ fn decode<'a>(messages: impl Iterator<Item = &'a [u8]>) -> io::Result<GetDevice>
                             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a peer without a key"))?;
                         match read.peers.last_mut().filter(|last| last.public_key == told.public_key) {
                             Some(last) => last.allowed_ips.extend(told.allowed_ips),
+                            // The kernel tells all of them of every peer; a count that was not told is not zero.
+                            None if !counts(value) => {
+                                return Err(io::Error::new(io::ErrorKind::InvalidData, "a peer without its counters"));
+                            }
                             None => read.peers.push(told),
                         }
                     }
@@ -92,6 +96,13 @@ fn decode<'a>(messages: impl Iterator<Item = &'a [u8]>) -> io::Result<GetDevice>
         }
     }
     Ok(read)
+}
+
+/// Whether a peer's counters and settings are told, as they are where it is told of first.
+fn counts(bytes: &[u8]) -> bool {
+    [peer::RX_BYTES, peer::TX_BYTES, peer::KEEPALIVE, peer::LAST_HANDSHAKE]
+        .iter()
+        .all(|wanted| attributes(bytes).any(|(kind, _)| kind == *wanted))
 }
 
 fn decode_peer(bytes: &[u8]) -> Option<GetPeer> {
@@ -188,8 +199,15 @@ mod tests {
             nested(9, &[prefix_of("10.0.0.0/24"), prefix_of("fd00::/64")]),
             attribute(10, &1_u32.to_ne_bytes()),
         ];
-        let second =
-            [attribute(1, &[3; 32]), attribute(4, &v6), attribute(6, &[0; 16]), nested(9, &[prefix_of("10.9.0.0/16")])];
+        let second = [
+            attribute(1, &[3; 32]),
+            attribute(4, &v6),
+            attribute(5, &0_u16.to_ne_bytes()),
+            attribute(6, &[0; 16]),
+            attribute(7, &0_u64.to_ne_bytes()),
+            attribute(8, &0_u64.to_ne_bytes()),
+            nested(9, &[prefix_of("10.9.0.0/16")]),
+        ];
         [
             attribute(1, &4_u32.to_ne_bytes()),
             attribute(2, b"wg0\0"),
@@ -233,5 +251,7 @@ mod tests {
             let _ = decode(std::iter::once(&whole[..cut]));
         }
         assert!(decode(std::iter::once(nested(8, &[nested(0, &[])]).as_slice())).is_err());
+        let uncounted = nested(8, &[nested(0, &[attribute(1, &[3; 32])])]);
+        assert!(decode(std::iter::once(uncounted.as_slice())).unwrap_err().to_string().contains("counters"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::record::{Bottleneck, Record, Run, Status};
+use crate::record::{Bottleneck, Record, Run};
 use crate::stats::Summary;
 
 /// One cell of a record: factors and metrics over its usable runs.
@@ -82,7 +82,7 @@ pub(super) fn unmeasured(record: &Record) -> Vec<Unmeasured> {
     let mut reasons: BTreeMap<(&Cell, String), usize> = BTreeMap::new();
     for run in &record.runs {
         *counts.entry(&run.factors).or_default() += 1;
-        if let Some(why) = why_unusable(run) {
+        if let Some(why) = run.why_unusable() {
             *reasons.entry((&run.factors, why)).or_default() += 1;
         }
     }
@@ -95,17 +95,4 @@ pub(super) fn unmeasured(record: &Record) -> Vec<Unmeasured> {
             why,
         })
         .collect()
-}
-
-/// Why the figures of `run` are not published; `None` if they are.
-fn why_unusable(run: &Run) -> Option<String> {
-    if run.status != Status::Ok {
-        let status = run.status.text();
-        return Some(match &run.reason {
-            Some(reason) => format!("{status}: {reason}"),
-            None => format!("{status}, and the record does not say why"),
-        });
-    }
-    let check = run.proof.iter().find(|check| !check.holds)?;
-    Some(format!("the path is not proved: {}: expected {}, saw {}", check.check, check.expected, check.seen))
 }

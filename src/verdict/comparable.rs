@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{By, Policy, Source, arms};
-use crate::cell::{Cell, Factor, printable};
+use crate::cell::{Cell, Factor, did_you_mean, printable};
 use crate::record::Run;
 
 /// One field that differs.
@@ -112,6 +112,79 @@ pub fn changed_facts(
     let mut differences = of_nodes(then, now);
     differences.retain(|difference| !changed.iter().any(|changed| is_called(&difference.name, changed)));
     differences
+}
+
+/// A word for `--changed` that names nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{}` names no condition of these records; {}known are {}",
+    printable(.name),
+    did_you_mean(.name, .known.iter().map(String::as_str)),
+    .known.join(", ")
+)]
+pub struct UnknownCondition {
+    /// What was written.
+    pub name: String,
+    /// The words that name some.
+    pub known: Vec<String>,
+}
+
+/// The names of what is no condition of a run and no fact of a node, and may be changed all the same.
+const BESIDE: [&str; 3] = ["class", "nodes", "wglab"];
+
+/// Whether every one of `changed` names a condition or a fact of `sources`: a slip of the pen would excuse nothing, unseen.
+///
+/// # Errors
+/// The first that names none of them, with those that would.
+pub fn check_changed<'a>(
+    sources: &[Source<'_>],
+    changed: impl IntoIterator<Item = &'a String>,
+) -> Result<(), UnknownCondition> {
+    let records = || sources.iter().map(|source| source.record);
+    let headers = records().flat_map(|record| [&record.header].into_iter().chain(&record.resumed));
+    let runs = records().flat_map(|record| &record.runs);
+    check_words(headers.map(|header| &header.nodes), runs, changed)
+}
+
+/// The same, of the facts of nodes then and now.
+///
+/// # Errors
+/// The first that names none of them, with those that would.
+pub fn check_changed_facts<'a>(
+    then: &BTreeMap<String, Value>,
+    now: &BTreeMap<String, Value>,
+    changed: impl IntoIterator<Item = &'a String>,
+) -> Result<(), UnknownCondition> {
+    check_words([then, now].into_iter(), std::iter::empty(), changed)
+}
+
+fn check_words<'a, 'n>(
+    nodes: impl Iterator<Item = &'n Nodes>,
+    runs: impl Iterator<Item = &'n Run>,
+    changed: impl IntoIterator<Item = &'a String>,
+) -> Result<(), UnknownCondition> {
+    let mut changed = changed.into_iter().peekable();
+    if changed.peek().is_none() {
+        return Ok(());
+    }
+    let mut fields: BTreeSet<String> = BESIDE.into_iter().chain(MUST_BE_KNOWN).map(str::to_owned).collect();
+    let mut add = |path: &str, value: &Value, never: &[&str]| {
+        let mut leaves = BTreeMap::new();
+        flatten(path, value, &mut leaves);
+        fields.extend(leaves.into_keys().filter(|key| !never.iter().any(|word| is_called(key, word))));
+    };
+    nodes.flat_map(BTreeMap::values).for_each(|facts| add("", facts, &NOT_WHAT_IT_IS));
+    runs.flat_map(|run| &run.conditions).for_each(|(name, value)| add(name, value, &OF_ONE_RUN));
+    match changed.find(|name| !fields.iter().any(|field| is_called(field, name))) {
+        None => Ok(()),
+        Some(name) => Err(UnknownCondition { name: name.clone(), known: words(&fields) }),
+    }
+}
+
+/// What to name fields by: their last parts, without the end of a pair that they belong to.
+fn words(fields: &BTreeSet<String>) -> Vec<String> {
+    let words: BTreeSet<&str> = fields.iter().filter_map(|field| field.rsplit('.').next()).collect();
+    words.into_iter().filter(|word| !word.is_empty()).map(printable).collect()
 }
 
 /// The facts of nodes by name, as a header has them.

@@ -15,6 +15,11 @@ use crate::cell::{Factor, METRICS, printable};
 /// Nothing to compare, a level that no run has, or records whose conditions differ: see [`VerdictError`].
 pub fn compare(sources: &[Source<'_>], by: Option<&By>, policy: &Policy) -> Result<Comparison, VerdictError> {
     let first = sources.first().ok_or(VerdictError::NoRecord)?;
+    check_runs(sources)?;
+    if sources.len() > 1 {
+        // Of one record nothing is excused: what its policy names for others may be missing in it.
+        comparable::check_changed(sources, &policy.changed)?;
+    }
     let policy = &policy.over(&first.record.header);
     let by = match by {
         Some(by) => by.clone(),
@@ -52,6 +57,20 @@ pub fn compare(sources: &[Source<'_>], by: Option<&By>, policy: &Policy) -> Resu
         by: by.clone(),
         rows,
     })
+}
+
+/// Refuses records in which nothing was even tried.
+///
+/// # Errors
+/// [`VerdictError::NoRuns`] of the first one.
+pub fn check_runs(sources: &[Source<'_>]) -> Result<(), VerdictError> {
+    match sources.iter().find(|source| source.record.runs.is_empty()) {
+        None => Ok(()),
+        Some(source) => Err(VerdictError::NoRuns {
+            name: printable(source.name),
+            ended: source.record.end.as_ref().and_then(|end| end.reason.as_deref()).map(printable),
+        }),
+    }
 }
 
 fn rounds(source: &Source<'_>) -> usize {

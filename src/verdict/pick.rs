@@ -257,8 +257,11 @@ fn what_next(
 ) -> Option<String> {
     let with = |options: &[(&str, String)]| Some(command::with_options(&source.record.header, cell, options));
     if !missing.is_empty() {
-        // The standard profile has both directions, several streams, UDP and loaded latency.
-        return with(&[("--profile", "standard".to_owned())]);
+        // What the standard profile is for: both directions, several streams, windows in which a probe sees the loaded latency. Where
+        // the record is of a longer profile than the quick one already, only another topology supplies it.
+        let profile = source.record.header.plan.get("profile").and_then(|profile| profile.as_str());
+        let is_quick = profile.is_none_or(|profile| profile == "quick");
+        return if is_quick { with(&[("--profile", "standard".to_owned())]) } else { None };
     }
     let first = first.filter(|tier| tier.len() > 1)?;
     let within = |name: &str| first.iter().any(|candidate| candidate.underlay == name);

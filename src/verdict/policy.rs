@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 use crate::cell::{Better, Factor, METRICS, UnknownFactor, metric, nearest};
 use crate::record::Header;
@@ -39,16 +39,35 @@ impl By {
     }
 }
 
+/// Text that does not say what is compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadBy {
+    /// No such factor.
+    #[error(transparent)]
+    Factor(#[from] UnknownFactor),
+    /// Nothing where a level should be.
+    #[error("a level of {factor} is empty; write {factor}=BASE,NEW, or {factor} alone for all of its levels")]
+    EmptyLevel {
+        /// The factor.
+        factor: Factor,
+    },
+}
+
 /// `FACTOR`, `FACTOR=BASE,NEW[,NEW]` or `record`.
 impl FromStr for By {
-    type Err = UnknownFactor;
-    fn from_str(text: &str) -> Result<Self, UnknownFactor> {
+    type Err = BadBy;
+    fn from_str(text: &str) -> Result<Self, BadBy> {
         if text == "record" {
             return Ok(Self::Record);
         }
-        let (factor, levels) = text.split_once('=').unwrap_or((text, ""));
-        let levels = levels.split(',').map(str::trim).filter(|level| !level.is_empty()).map(str::to_owned).collect();
-        Ok(Self::Factor { factor: factor.parse()?, levels })
+        let Some((factor, levels)) = text.split_once('=') else { return Ok(Self::factor(text.parse()?)) };
+        let factor = factor.parse()?;
+        let levels: Vec<String> = levels.split(',').map(|level| level.trim().to_owned()).collect();
+        if levels.iter().any(String::is_empty) {
+            Err(BadBy::EmptyLevel { factor })
+        } else {
+            Ok(Self::Factor { factor, levels })
+        }
     }
 }
 
@@ -68,31 +87,18 @@ impl Serialize for By {
     }
 }
 
-/// What to judge, and from which size on. In a file:
-///
-/// ```toml
-/// metrics = ["throughput_bits_per_second", "rr_p99_ns"]
-/// min-effect = "5%"
-/// [min-effects]
-/// rr_p99_ns = "15%"
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+/// What to judge, and from which size on.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Policy {
     /// The metrics that are judged, instead of the topology's or the table's own five.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<String>>,
     /// The least change that is published, instead of the topology's.
-    #[serde(default, alias = "min_effect", skip_serializing_if = "Option::is_none")]
     pub min_effect: Option<Ratio>,
     /// The same for single metrics.
-    #[serde(default, alias = "min_effects", skip_serializing_if = "BTreeMap::is_empty")]
     pub min_effects: BTreeMap<String, Ratio>,
     /// Conditions that were changed on purpose, and may differ between records.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub changed: BTreeSet<String>,
     /// Whether it is a gate's: smaller changes count.
-    #[serde(skip)]
     pub gate: bool,
 }
 

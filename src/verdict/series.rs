@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use super::rows::RAW;
 use super::{
-    By, Change, Difference, GateResult, Policy, Scale, Source, Verdict, VerdictError, arms, command, comparable, course,
+    By, Change, Difference, GateResult, Policy, Scale, Source, Verdict, VerdictError, arms, check_runs, command,
+    comparable, course,
 };
 use crate::cell::{Better, Cell, Factor, METRICS, Metric, Quantity, metric, printable};
 use crate::record::Record;
@@ -149,6 +150,8 @@ pub fn series(sources: &[Source<'_>], policy: &Policy) -> Result<Series, Verdict
     if sources.len() < 3 {
         return Err(VerdictError::ShortSeries { records: sources.len() });
     }
+    check_runs(sources)?;
+    comparable::check_changed(sources, &policy.changed)?;
     let policy = &sources.first().map_or_else(|| policy.clone(), |source| policy.over(&source.record.header));
     let mut sources = sources.to_vec();
     sources.sort_by_key(|source| (began(source.record), source.record.header.started.clone()));

@@ -320,7 +320,7 @@ fn node_facts() -> Result<(), Failed> {
     let lab = raise(&spec(&["a1"]))?;
     let facts: Facts = serde_json::from_value(ask(&lab.agents[0], &Ask::Facts)?)?;
     assert!(facts.root, "root in the lab");
-    assert_eq!(facts.user_namespace, lab.privilege == Privilege::UserNamespace);
+    assert_eq!(facts.user_namespace, Some(lab.privilege == Privilege::UserNamespace));
     // They are the machine's (design 5).
     for name in ["net.core.netdev_max_backlog", "net.core.default_qdisc", "net.core.rps_sock_flow_entries"] {
         assert!(facts.missing_settings.contains(&name.to_owned()), "{facts:?}");

@@ -29,6 +29,7 @@ mod resume;
 mod settings;
 mod tamper;
 mod traffic;
+mod up;
 
 /// A test: its name and what it does.
 type Test = (&'static str, fn() -> Result<(), Failed>);
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         lab::TESTS,
         network::TESTS,
         product::TESTS,
+        up::TESTS,
         resume::TESTS,
         settings::TESTS,
         interop::TESTS,

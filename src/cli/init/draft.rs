@@ -111,6 +111,9 @@ const INNER: [&str; 12] =
 impl Node {
     /// Takes what the host itself says.
     pub(super) fn take(&mut self, facts: &Facts) {
+        if facts.interfaces.is_none() {
+            self.remarks.push("its interfaces could not be listed, so its addresses are not known".to_owned());
+        }
         for (name, interface) in facts.interfaces.iter().flatten() {
             if interface.is_wireguard() {
                 self.tunnels.insert(name.clone(), true);

@@ -106,3 +106,48 @@ fn datagrams_that_would_be_cut_are_refused() {
     assert!(plan_ok(&topology(&text("1422B")), &engines(&["raw"])));
     assert!(refused(&topology(&text("1423B")), &engines(&["raw"])).contains("on underlay `private`"));
 }
+
+/// What is refused is shown at its place, and what only the request says has none.
+#[test]
+fn a_refusal_names_its_place_in_the_file() {
+    let head = "nodes = [\"a\", \"b\"]\npairs = \"mesh\"\n";
+    let tail = "[[test]]\nkind = \"tcp-stream\"\n";
+    let shown = |text: &str, request: &Request| {
+        let topology = topology(text);
+        let error = plan(&topology, request).map(|plan| plan.hash()).expect_err(text);
+        let places = error.places(request);
+        topology.at(&places, &error.to_string()).map(|error| {
+            let problem = &error.problems[0];
+            format!("{}:{} {} / {}", problem.line, problem.column, &text[problem.span.clone()], problem.help)
+        })
+    };
+    let underlay = |more: &str| format!("{head}[underlay]\nu = {{ family = \"ipv4\", {more} }}\n{tail}");
+    let cases = [
+        (underlay("budget = \"1kB\""), "4:33 \"1kB\" / take fewer rounds"),
+        (underlay("mtu = 600"), "4:30 600 / widen it"),
+        (underlay("mtu = 1400") + "[settings.large]\nmtu = 1500\n", "8:7 1500 / give the underlay an `mtu` of 1500"),
+        (
+            format!("{head}[underlay]\nu = {{ family = \"ipv4\", network = \"10.0.0.0/8\" }}\n{tail}"),
+            "4:34 \"10.0.0.0/8\" / narrow with",
+        ),
+        (
+            format!(
+                "{head}[underlay]\nu = {{ family = \"ipv4\" }}\n[[test]]\nname = \"big\"\nkind = \"ping\"\npayload = \"9kB\"\n"
+            ),
+            "8:11 \"9kB\" / write payload",
+        ),
+        (
+            format!("{head}[underlay]\nu = {{ family = \"ipv4\" }}\n[[test]]\nkind = \"mtu\"\n"),
+            "6:8 \"mtu\" / it measures",
+        ),
+        (underlay("").replace(", }", " }") + "[profile.quick]\nprecision = \"3%\"\n", "8:13 \"3%\" / name two levels"),
+        (underlay("").replace(", }", " }") + "[engine.e]\ninterface = \"wg0\"\n", "8:13 \"wg0\" / give nodes"),
+    ];
+    for (text, expected) in cases {
+        let shown = shown(&text, &Request::default()).unwrap_or_else(|| panic!("no place for {expected} in\n{text}"));
+        assert!(shown.starts_with(expected), "{shown}\n{text}");
+    }
+    assert_eq!(shown(&underlay("").replace(", }", " }"), &Request { rounds: Some(0), ..Request::default() }), None);
+    let small = Request { memory: Some(Bytes::new(1)), ..Request::default() };
+    assert!(shown(&underlay("").replace(", }", " }"), &small).unwrap().starts_with("1:9 [\"a\", \"b\"] / "));
+}

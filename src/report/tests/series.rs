@@ -25,7 +25,7 @@ fn nights(factor: f64) -> Series {
 }
 
 fn printed(series: &Series, format: Format) -> String {
-    render_series(&SeriesReport { series, gate: true, detail: false }, format)
+    render_series(&SeriesReport { series, gate: true, detail: false, width: None }, format)
 }
 
 #[test]

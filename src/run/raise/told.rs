@@ -34,6 +34,11 @@ impl Lab {
         cells.chain(pairs).collect()
     }
 
+    /// Whether the tunnel of an engine level over an underlay is there, for one pair at least.
+    pub fn has(&self, engine: &str, underlay: &str) -> bool {
+        !self.unavailable.contains_key(&(engine.to_owned(), underlay.to_owned()))
+    }
+
     /// Under which conditions a run was measured, beyond what its sockets say: read back, not as asked.
     pub(in crate::run) fn conditions(
         &self,

@@ -130,8 +130,9 @@ fn follow(errno: nix::errno::Errno) -> EnterError {
     EnterError::Follow(errno.into())
 }
 
+/// Starts a command with the caller's standard streams; it is killed when the calling thread ends, and begins with `mask`.
 #[allow(unsafe_code)]
-fn start(program: &OsString, arguments: &[OsString], mask: SigSet) -> io::Result<Child> {
+pub(in crate::sys) fn start(program: &OsString, arguments: &[OsString], mask: SigSet) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(arguments);
     // SAFETY: the closure makes two system calls, on a signal set that it owns, and allocates nothing.

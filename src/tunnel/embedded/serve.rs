@@ -135,8 +135,8 @@ pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
         let ended = Arc::clone(&ended);
         Arc::new(move || ended.signal())
     };
-    let engine = Engine::start(tuns, sockets, notes, on_end)
-        .map_err(|error| failed("start the engine's threads", error))?;
+    let engine =
+        Engine::start(tuns, sockets, notes, on_end).map_err(|error| failed("start the engine's threads", error))?;
     let control = Control::start(&options.interface, Arc::clone(engine.device())).map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {
             TunnelError::InUse { interface: options.interface.clone(), what: "the UAPI socket".to_owned() }

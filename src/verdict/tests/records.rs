@@ -74,6 +74,52 @@ fn another_machine_is_refused_with_the_fields() {
 }
 
 #[test]
+fn a_changed_condition_that_there_is_not_is_refused_with_those_that_are() {
+    let (old, new) = two_records(1.0, 1.0);
+    let changed = |name: &str| Policy { changed: [name.to_owned()].into(), ..Policy::gate() };
+    for name in ["kernel", "mtu", "tunnel-mtu", "class", "nodes", "cpu_model"] {
+        assert!(between(&old, &new, &changed(name)).is_ok(), "{name}");
+    }
+    let error = between(&old, &new, &changed("kernal")).unwrap_err().to_string();
+    assert!(error.contains("`kernal` names no condition") && error.contains("did you mean `kernel`?"), "{error}");
+    assert!(error.contains("known are class, cpu_model, cpus, kernel, nodes, tunnel_mtu, wglab"), "{error}");
+    assert!(between(&old, &new, &changed("")).is_err());
+    // One record has nothing to excuse.
+    let source = [Source { name: "run", record: &old.record }];
+    assert!(compare(&source, None, &changed("nonsense")).is_ok());
+    assert!(check_changed(&source, &["nonsense".to_owned()]).is_err());
+}
+
+#[test]
+fn an_empty_level_is_refused() {
+    for text in ["stack=", "engine=old,", "engine=,new", "engine=old,,new"] {
+        assert!(text.parse::<By>().unwrap_err().to_string().contains("is empty; write"), "{text}");
+    }
+    assert_eq!("engine".parse::<By>(), Ok(By::factor(Factor::Engine)));
+    assert!("engin=a,b".parse::<By>().unwrap_err().to_string().contains("did you mean `engine`?"));
+}
+
+#[test]
+fn a_record_of_a_header_alone_says_so() {
+    let (old, mut new) = two_records(1.0, 1.0);
+    new.record.runs.clear();
+    new.record.end.as_mut().unwrap().reason = Some("interrupted by SIGINT".to_owned());
+    let error = between(&old, &new, &Policy::gate()).unwrap_err().to_string();
+    assert_eq!(error, "new holds only its header, and no run; it ended so: interrupted by SIGINT");
+}
+
+#[test]
+fn runs_without_a_proof_are_not_judged() {
+    let mut made = engines(&[1e9; 4], &[5e8; 4], RATE);
+    for run in made.record.runs.iter_mut().filter(|run| run.factors.get(Factor::Engine) == Some("new")) {
+        run.proof.clear();
+    }
+    let comparison = within(&made, &Policy::gate());
+    assert_eq!(comparison.rows[0].verdict, Some(Verdict::Invalid));
+    assert!(comparison.unmeasured[0].why.contains("no proof"), "{}", comparison.unmeasured[0].why);
+}
+
+#[test]
 fn facts_that_nobody_wrote_are_not_equal() {
     let (mut old, mut new) = two_records(1.0, 1.0);
     old.record.header.nodes.clear();

@@ -1,0 +1,84 @@
+//! Words for people: errors with their causes, text from anywhere made harmless, and what somebody may have meant. Pure.
+
+use std::error::Error;
+
+/// An error and its causes in one line. A cause that its effect quotes already is not said twice.
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// `text` for a terminal or a plain line: control characters, and those that turn or hide text, become their code, so that a name
+/// from a file cannot move a terminal's cursor or read as what it is not.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if is_unprintable(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// Control characters; directional marks, overrides and isolates (Unicode TR 9), by which text can read as what it is not
+/// (CVE-2021-42574); zero-width characters and line separators.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
+}
+
+/// `"did you mean `x`? "` when one of `known` is close to `text`, else nothing.
+pub fn did_you_mean<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(text, known).map_or_else(String::new, |name| format!("did you mean `{name}`? "))
+}
+
+/// The one of `known` that `text` most likely means: at most a third of its letters wrong, or a prefix of one name only.
+pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let known: Vec<&str> = known.into_iter().collect();
+    let wanted = text.to_lowercase().replace('_', "-");
+    // Any letter is one step from any other: a name of one letter suggests nothing.
+    let length = wanted.chars().count();
+    let allowed = if length < 2 { 0 } else { (length / 3).max(1) };
+    let close = known
+        .iter()
+        .map(|name| (strsim::osa_distance(&wanted, &name.to_lowercase().replace('_', "-")), *name))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min();
+    if let Some((_, name)) = close {
+        return Some(name);
+    }
+    let mut prefixed = known.into_iter().filter(|name| length >= 2 && name.starts_with(text));
+    prefixed.next().filter(|_| prefixed.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read {file}{quote}")]
+    struct Unreadable {
+        file: &'static str,
+        quote: &'static str,
+        source: io::Error,
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || io::Error::other("no such file");
+        let apart = Unreadable { file: "a", quote: "", source: cause() };
+        assert_eq!(with_causes(&apart), "cannot read a: no such file");
+        let quoted = Unreadable { file: "a", quote: ": no such file; name another", source: cause() };
+        assert_eq!(with_causes(&quoted), "cannot read a: no such file; name another");
+    }
+
+    #[test]
+    fn what_moves_a_cursor_or_turns_text_becomes_its_code() {
+        assert_eq!(printable("st\u{1b}[31mack\n\u{202e}ä"), "st\\u{1b}[31mack\\n\\u{202e}ä");
+    }
+}

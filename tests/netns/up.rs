@@ -1,0 +1,132 @@
+//! `wglab up` and `exec`: a lab that is kept up, as a user keeps it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use nix::sys::signal::Signal;
+
+use crate::left_over::{Holdings, adopt_orphans};
+use crate::product::{WGLAB, signal, text, tun_is_open, wglab};
+
+pub(crate) const TESTS: &[super::Test] = &[
+    ("other_tools_work_in_a_lab_that_is_up", other_tools),
+    ("a_lab_without_its_tunnels_does_not_come_up", missing_engine),
+    ("a_command_does_not_outlive_its_lab", command_of_up),
+];
+
+fn other_tools() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let mut arguments = vec!["up", "pair"];
+    arguments.extend((!tun_is_open()).then_some("--allow-partial"));
+    let mut lab = wglab(directory.path(), &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(lab.stdout.take().ok_or("a pipe")?).lines();
+    let mut shown = Vec::new();
+    // The last line says what to try: then everything is up.
+    loop {
+        let Some(line) = lines.next() else {
+            return Err(format!("the lab did not come up: {}", text(&lab.wait_with_output()?)).into());
+        };
+        shown.push(line?);
+        if shown.last().is_some_and(|line| line.starts_with("Try:")) {
+            break;
+        }
+    }
+    let pid = lab.id().to_string();
+    let exec = |node: &str, command: &[&str]| -> Result<Output, Failed> {
+        Ok(wglab(directory.path(), &["exec", "--lab", &pid, node, "--"]).args(command).output()?)
+    };
+    let address = |interface: &str| -> Result<String, Failed> {
+        let line = shown.iter().rev().find(|line| line.trim_start().starts_with(interface));
+        Ok(line.and_then(|line| line.split_whitespace().nth(1)).ok_or("an address")?.to_owned())
+    };
+    let mut targets = vec![address("private")?];
+    if tun_is_open() {
+        targets.push(address("wg0")?);
+        let wg = exec("a1", &["wg", "show"])?;
+        let said = text(&wg);
+        assert!(wg.status.success() && said.contains("interface: wg0") && said.contains("latest handshake"), "{said}");
+        assert!(said.contains("(hidden)"), "{said}");
+    }
+    for target in targets {
+        let ping = exec("a1", &["ping", "-c", "2", "-i", "0.2", &target])?;
+        assert!(ping.status.success(), "{}", text(&ping));
+        let mut server = wglab(directory.path(), &["exec", "--lab", &pid, "a2", "--", "iperf3", "-s", "-1"])
+            .stdout(Stdio::null())
+            .spawn()?;
+        let mut iperf = exec("a1", &["iperf3", "-c", &target, "-t", "1"])?;
+        for _ in 0..20 {
+            if iperf.status.success() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            iperf = exec("a1", &["iperf3", "-c", &target, "-t", "1"])?;
+        }
+        assert!(iperf.status.success(), "{}", text(&iperf));
+        server.wait()?;
+    }
+    let wrong = exec("a3", &["true"])?;
+    assert!(text(&wrong).contains("a1, a2"), "{}", text(&wrong));
+    assert_eq!(exec("a1", &["sh", "-c", "exit 7"])?.status.code(), Some(7));
+    signal(lab.id(), Signal::SIGINT)?;
+    assert!(lab.wait()?.success());
+    before.restored()
+}
+
+/// An engine that is not there: exit 2 with the reason, or the rest of the lab where that is accepted.
+fn missing_engine() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let dying = directory.path().join("dying");
+    fs::write(&dying, "#!/bin/sh\nexit 3\n")?;
+    fs::set_permissions(&dying, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let up = |more: &[&str]| {
+        let mut up = wglab(directory.path(), &["up", "pair", "--engine", "x=./dying"]);
+        up.args(more).args(["--", "sh", "-c", "exit 9"]).output()
+    };
+    let refused = up(&[])?;
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("x over private is not there") && said.contains("--allow-partial"), "{said}");
+    assert!(!said.contains("is up"), "{said}");
+    let accepted = up(&["--allow-partial"])?;
+    assert_eq!(accepted.status.code(), Some(9), "{}", text(&accepted));
+    before.restored()
+}
+
+/// Whatever ends `wglab up`, its command and what that started end with it.
+fn command_of_up() -> Result<(), Failed> {
+    adopt_orphans()?;
+    let before = Holdings::now();
+    let directory = tempfile::tempdir()?;
+    let up =
+        |script: &str| wglab(directory.path(), &["up", "pair", "--engine", "raw", "--", "sh", "-c", script]).output();
+    assert_eq!(up("exit 7")?.status.code(), Some(7));
+    assert_eq!(up("kill -TERM $$")?.status.code(), Some(128 + 15));
+    assert_eq!(up(&format!("{WGLAB} exec a1 -- sh -c 'exit 5'"))?.status.code(), Some(5));
+    let output = wglab(directory.path(), &["up", "pair", "--engine", "raw", "--", "/nonexistent"]).output()?;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("cannot run `/nonexistent`"), "{}", text(&output));
+    for end in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT] {
+        // A shell that starts others, one of which cares for no signal but the last.
+        let script = "trap '' TERM INT HUP; sleep 1000 & (sleep 1001 & sleep 1002) & touch ready; wait; sleep 1003";
+        let ready = directory.path().join("ready");
+        let mut lab = wglab(directory.path(), &["up", "pair", "--engine", "raw", "--", "sh", "-c", script])
+            .stdout(Stdio::null())
+            .spawn()?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !ready.exists() {
+            assert!(Instant::now() < deadline, "the command did not begin");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        signal(lab.id(), end)?;
+        let status = lab.wait()?;
+        assert_eq!(status.code(), (end != Signal::SIGKILL).then_some(130), "{end}");
+        before.restored().map_err(|error| format!("{end}: {error:?}"))?;
+        fs::remove_file(&ready)?;
+    }
+    Ok(())
+}
