@@ -147,6 +147,7 @@ fn ours(far: &Far, seconds: u32, kind: JobKind) -> Result<(Outcome, Outcome)> {
         local: FAR,
         local_interface: None,
         peer: Some((NEAR, Vec::new())),
+        more_paths: Vec::new(),
         congestion_control: Some("cubic".to_owned()),
         warmup: WARMUP,
         duration: Duration::from_secs(u64::from(seconds)),

@@ -31,6 +31,8 @@ pub enum Factor {
     Underlay,
     /// What carries the traffic.
     Engine,
+    /// The tunnels of a pair that a test's streams are spread over.
+    Tunnels,
     /// How the host underneath moves packets.
     Stack,
     /// The named set of guest changes.
@@ -51,10 +53,11 @@ pub enum Factor {
 
 impl Factor {
     /// Every factor, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Pair,
         Self::Underlay,
         Self::Engine,
+        Self::Tunnels,
         Self::Stack,
         Self::Settings,
         Self::Direction,
@@ -71,6 +74,7 @@ impl Factor {
             Self::Pair => "pair",
             Self::Underlay => "underlay",
             Self::Engine => "engine",
+            Self::Tunnels => "tunnels",
             Self::Stack => "stack",
             Self::Settings => "settings",
             Self::Direction => "direction",
@@ -85,7 +89,7 @@ impl Factor {
     /// Whether the factor belongs to the arrangement (switched once per visit) rather than to a test.
     pub const fn is_arranged(self) -> bool {
         match self {
-            Self::Pair | Self::Underlay | Self::Engine | Self::Stack | Self::Settings => true,
+            Self::Pair | Self::Underlay | Self::Engine | Self::Tunnels | Self::Stack | Self::Settings => true,
             Self::Direction | Self::Test | Self::Streams | Self::Rate | Self::Payload | Self::CongestionControl => {
                 false
             }

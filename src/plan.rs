@@ -24,6 +24,7 @@ mod place;
 mod request;
 mod schedule;
 mod select;
+mod spread;
 mod text;
 mod tunnels;
 mod types;

@@ -30,6 +30,7 @@ mod reader;
 mod sections;
 mod shipped;
 mod tests_and_profiles;
+mod tunnels;
 mod words;
 
 /// The name of the stack of nodes made here when the file names none, and its delivery: what a standard cloud host does.
@@ -64,6 +65,8 @@ pub struct Topology {
     pub engines: Vec<Engine>,
     /// The engine levels to measure.
     pub engine_levels: Vec<String>,
+    /// How many tunnels a pair's streams are spread over; each is a level. Empty: one, and that is no factor.
+    pub tunnels: Vec<u32>,
     /// The stacks.
     pub stacks: Vec<Stack>,
     /// The stack levels to measure.

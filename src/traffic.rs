@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use histogram::Histogram;
-pub use job::{Buffers, DATAGRAM_HEADER, Job, JobKind, ProbeSpec, Role};
+pub use job::{Buffers, DATAGRAM_HEADER, Job, JobKind, Path, ProbeSpec, Role};
 pub use outcome::{
     Caution, Conditions, Counts, Gap, Granted, IcmpSocket, Latency, Outcome, Probe, Sampling, Series, StreamCounts,
     TcpSummary, Window,

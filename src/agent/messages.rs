@@ -13,8 +13,8 @@ pub use crate::host::settings::{Granted, SettingsState};
 pub use crate::lab::provider::{Delivery, Port, PortReading, ProviderState, ProviderUnderlay};
 pub use crate::sys::tcp_info::TcpInfo;
 pub use crate::traffic::{
-    Buffers, Caution as TrafficCaution, DATAGRAM_HEADER, Job, JobKind, Latency, Outcome, ProbeSpec, Role, Sampling,
-    meters,
+    Buffers, Caution as TrafficCaution, DATAGRAM_HEADER, Job, JobKind, Latency, Outcome, Path, ProbeSpec, Role,
+    Sampling, meters,
 };
 pub use crate::tunnel::{EngineSpec, PeerSpec, PeerStatus, Pin, PublicKey, Status, TunnelSpec, why_no_handshake};
 

@@ -100,7 +100,7 @@ pub(super) struct InitArgs {
 /// What to measure, and how much of it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Selection {
-    /// A topology file, or the name of a shipped one: two-stacks, pair, four-nodes, cross-directions
+    /// A topology file, or the name of a shipped one: two-stacks, pair, four-nodes, cross-directions, parallel
     #[arg(default_value = "two-stacks")]
     pub(super) topology: String,
     /// Only these levels of a factor (repeatable; `test` counts): --only underlay=private,public-ipv4

@@ -132,17 +132,18 @@ fn describe(plan: &Plan, lab: &Lab) -> String {
         for attachment in &node.attachments {
             let _infallible = writeln!(text, "  {:<15} {}", attachment.underlay, attachment.address);
         }
-        let there = || plan.tunnels.iter().filter(|tunnel| lab.has(&tunnel.engine, &tunnel.underlay));
+        let there = || plan.tunnels.iter().filter(|tunnel| lab.has(tunnel));
         for (tunnel, end) in there().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end))) {
             if end.node == node.name {
                 let inner = end.inner.addr();
-                let _infallible =
-                    writeln!(text, "  {:<15} {inner}  {} over {}", end.interface, tunnel.engine, tunnel.underlay);
+                let which = if tunnel.number == 0 { String::new() } else { format!(", tunnel {}", tunnel.number + 1) };
+                let (engine, underlay) = (&tunnel.engine, &tunnel.underlay);
+                let _infallible = writeln!(text, "  {:<15} {inner}  {engine} over {underlay}{which}", end.interface);
             }
         }
     }
     if let Some(pair) = plan.pairs.first() {
-        let there = plan.tunnels.iter().find(|tunnel| lab.has(&tunnel.engine, &tunnel.underlay));
+        let there = plan.tunnels.iter().find(|tunnel| lab.has(tunnel));
         let to = there.and_then(|tunnel| tunnel.ends(pair)).map(|(_, server)| server.inner.addr());
         let to = to.or_else(|| plan.node(&pair.server)?.attachments.first().map(|attachment| attachment.address));
         if let Some(to) = to {

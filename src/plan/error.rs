@@ -80,6 +80,41 @@ pub enum PlanError {
         /// The kinds that it can carry.
         can: String,
     },
+    /// Several tunnels of an engine that has one.
+    #[error(
+        "engine `{engine}` cannot have {tunnels} tunnels: {why}; take it alone with `--only tunnels=1`, or leave it out"
+    )]
+    OneTunnel {
+        /// The engine level.
+        engine: String,
+        /// The first level that it cannot have.
+        tunnels: u32,
+        /// The reason.
+        why: String,
+    },
+    /// More tunnels than any test has flows.
+    #[error(
+        "no test has flows for {tunnels} tunnels, and a tunnel without a flow is none: the most here is {most}; write `streams = {tunnels}` in a stream test (the profile's `streams` go before it), or take {tunnels} out of `tunnels`"
+    )]
+    FewFlows {
+        /// The tunnels.
+        tunnels: u32,
+        /// The most flows of a test.
+        most: u32,
+    },
+    /// A test that has fewer flows than there are tunnels at any level.
+    #[error(
+        "test `{test}` has {flows} flow{}, too few for any level of tunnels ({least} is the least); write 1 in `tunnels` as well, or leave the test out",
+        if *flows == 1 { "" } else { "s" }
+    )]
+    TestNotSpread {
+        /// The test.
+        test: String,
+        /// Its most flows.
+        flows: u32,
+        /// The least level.
+        least: u32,
+    },
     /// A kind of test that is known but not built yet.
     #[error("this version does not measure {kind} yet; it measures {}", TestKind::MEASURED.map(TestKind::name).join(", "))]
     NotMeasured {
@@ -239,6 +274,13 @@ impl PlanError {
             Self::InterfaceHere { engine }
             | Self::NoTestForEngine { engine, .. }
             | Self::HalfInterface { level: engine } => request.engine_places(engine),
+            Self::OneTunnel { .. } | Self::FewFlows { .. } => {
+                match request.only.iter().any(|(f, _)| *f == Factor::Tunnels) {
+                    true => Vec::new(),
+                    false => vec![path(&["tunnels"])],
+                }
+            }
+            Self::TestNotSpread { test, .. } => vec![path(&["test", test, "streams"]), path(&["test", test])],
             Self::NotMeasured { test, .. } => vec![path(&["test", test, "kind"]), path(&["test", test])],
             Self::SettingsMtu { settings, .. } => vec![path(&["settings", settings, "mtu"])],
             Self::PrecisionOfNothing | Self::PrecisionInPhases | Self::PrecisionRounds { .. } => {

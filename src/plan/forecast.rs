@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::error::PlanError;
-use super::{Forecast, Plan, Rate, Reach, Request, TestPlan, UnderlayPlan};
-use crate::cell::{Factor, METRICS, TestKind};
+use super::{Arrangement, Forecast, Plan, Rate, Reach, Request, TestPlan, UnderlayPlan};
+use crate::cell::{Cell, Factor, METRICS, TestKind};
 use crate::stats::power::detectable;
 use crate::topology::{EngineSpec, Topology};
 use crate::units::{BitRate, Bytes, Ratio, Span};
@@ -107,6 +107,7 @@ fn check_budget(underlay: &UnderlayPlan, forecast: Bytes) -> Result<(), PlanErro
 /// The memory of the fullest host, and what makes it up. Nodes made here share one.
 fn memory(plan: &Plan) -> (Bytes, String) {
     let streams = u64::from(plan.tests.iter().filter_map(|test| test.streams).max().unwrap_or(1));
+    let tunnels = u64::from(plan.arrangements.iter().filter_map(|arrangement| arrangement.tunnels).max().unwrap_or(1));
     let of_host = |here: &dyn Fn(&str) -> bool, agents: u64, busy: u64| {
         let ends = plan.tunnels.iter().flat_map(|tunnel| &tunnel.ends).filter(|end| here(&end.node));
         let (devices, peers) = ends.fold((0, 0), |(devices, peers), end| (devices + 1, peers + end.peers.len() as u64));
@@ -117,9 +118,9 @@ fn memory(plan: &Plan) -> (Bytes, String) {
     };
     if plan.nodes.iter().any(|node| matches!(node.reach, Reach::Local { .. })) {
         // One agent more than there are nodes: the provider's.
-        return of_host(&|_| true, plan.nodes.len() as u64 + 1, 2);
+        return of_host(&|_| true, plan.nodes.len() as u64 + 1, 2 * tunnels);
     }
-    let hosts = plan.nodes.iter().map(|node| of_host(&|name| name == node.name, 1, 1));
+    let hosts = plan.nodes.iter().map(|node| of_host(&|name| name == node.name, 1, tunnels));
     hosts.max().unwrap_or_default()
 }
 
@@ -130,9 +131,19 @@ fn visible_effect(plan: &Plan) -> Option<Ratio> {
     if compare == Factor::Pair {
         return None;
     }
-    let common: BTreeSet<_> =
-        plan.arrangements.iter().map(|arrangement| arrangement.cell().without(Factor::Pair).without(compare)).collect();
-    let judged: usize = plan.tests.iter().map(gated_metrics).sum();
+    // What the compared factor does not apply to is not compared: the raw underlay has no tunnels.
+    let applies = |cell: &Cell| !compare.is_arranged() || cell.get(compare).is_some();
+    let common: BTreeSet<_> = plan
+        .arrangements
+        .iter()
+        .map(Arrangement::cell)
+        .filter(applies)
+        .map(|cell| cell.without(Factor::Pair).without(compare))
+        .collect();
+    let tunnels: BTreeSet<u32> = plan.arrangements.iter().filter_map(|arrangement| arrangement.tunnels).collect();
+    let second = tunnels.into_iter().nth(1).unwrap_or(1);
+    let at_several = |test: &&TestPlan| compare != Factor::Tunnels || test.flows() >= second;
+    let judged: usize = plan.tests.iter().filter(at_several).map(gated_metrics).sum();
     let levels = plan.compared().len().saturating_sub(1).max(1);
     let within = if compare.is_arranged() { 1 } else { levels + 1 };
     let verdicts = (common.len() * judged * levels / within).max(1);

@@ -35,11 +35,13 @@ const LEAST_ROUNDS: u32 = 4;
 pub(super) fn visits(schedule: &Schedule, phases: &[Phase], rounds: u32, seed: u64) -> Vec<Visit> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut blocks = blocks(schedule);
-    let tests: BTreeMap<&str, Vec<usize>> = schedule
-        .arrangements
-        .iter()
-        .map(|arrangement| arrangement.engine.as_str())
-        .map(|engine| (engine, schedule.tests_of(engine)))
+    let carrier = |arrangement: usize| {
+        let arrangement = &schedule.arrangements[arrangement];
+        (arrangement.engine.as_str(), arrangement.tunnels)
+    };
+    let tests: BTreeMap<(&str, Option<u32>), Vec<usize>> = (0..schedule.arrangements.len())
+        .map(carrier)
+        .map(|(engine, tunnels)| ((engine, tunnels), schedule.tests_of(engine, tunnels)))
         .collect();
     let mut visits = Vec::with_capacity(schedule.arrangements.len() * rounds as usize);
     let in_phases = (0..phases.len().max(1)).flat_map(|phase| (1..=rounds).map(move |round| (phase, round)));
@@ -54,7 +56,7 @@ pub(super) fn visits(schedule: &Schedule, phases: &[Phase], rounds: u32, seed: u
                 if phases.get(phase).is_some_and(|stacks| !stacks.holds(&schedule.arrangements[arrangement])) {
                     continue;
                 }
-                let carried = &tests[schedule.arrangements[arrangement].engine.as_str()];
+                let carried = &tests[&carrier(arrangement)];
                 let tests = order.iter().copied().filter(|test| carried.contains(test)).collect();
                 visits.push(Visit { round, phase, arrangement, tests });
             }

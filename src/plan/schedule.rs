@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::error::PlanError;
 use super::select::Selection;
+use super::spread;
 use super::{Arrangement, EnginePlan, Pair, Plan, SettingsPlan, StackPlan, TestPlan, TunnelPlan, UnderlayPlan};
 use crate::cell::{Factor, TestKind, ends};
 use crate::topology::{EngineSpec, Profile, Rate, Topology};
@@ -28,10 +29,11 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The indices of the tests that `engine` (a level) can carry.
-    pub(super) fn tests_of(&self, engine: &str) -> Vec<usize> {
+    /// The indices of the tests that `engine` (a level) can carry, and that have a flow for each of `tunnels`.
+    pub(super) fn tests_of(&self, engine: &str, tunnels: Option<u32>) -> Vec<usize> {
         let kinds: Vec<fn(TestKind) -> bool> = self.specs(engine).map(carries).collect();
-        let carried = |test: &TestPlan| kinds.iter().all(|carries| carries(test.kind));
+        let carried =
+            |test: &TestPlan| kinds.iter().all(|carries| carries(test.kind)) && test.flows() >= tunnels.unwrap_or(1);
         self.tests.iter().enumerate().filter(|(_, test)| carried(test)).map(|(index, _)| index).collect()
     }
 
@@ -128,6 +130,15 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         tests: tests(topology, selection)?,
     };
     check_size(selection)?;
+    let tunnels = spread::levels(&schedule, selection)?;
+    let spread: Vec<(&String, Vec<Option<u32>>)> = selection
+        .engine_levels
+        .iter()
+        .map(|engine| match spread::has_tunnels(&schedule, engine) && !tunnels.is_empty() {
+            true => (engine, tunnels.iter().copied().map(Some).collect()),
+            false => (engine, vec![None]),
+        })
+        .collect();
     let by_name: BTreeMap<&str, _> = topology.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
     for pair in &selection.pairs {
         for underlay in &selection.underlays {
@@ -135,7 +146,7 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
                 .iter()
                 .all(|end| by_name.get(end.as_str()).is_some_and(|node| node.has(underlay)));
             if attached {
-                arrange(pair, underlay, selection, &mut schedule.arrangements);
+                arrange(pair, underlay, &spread, selection, &mut schedule.arrangements);
             }
         }
     }
@@ -154,12 +165,12 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         if schedule.specs(level).any(is_interface) && !schedule.specs(level).all(is_interface) {
             return Err(PlanError::HalfInterface { level: level.clone() });
         }
-        if schedule.tests_of(level).is_empty() {
+        if schedule.tests_of(level, None).is_empty() {
             return Err(no_test_for(level, &schedule));
         }
     }
     keep_used(topology, selection, &mut schedule);
-    schedule.levels = levels(&schedule, selection);
+    schedule.levels = levels(&schedule, selection, &tunnels);
     let several = |factor: &Factor| schedule.levels.get(factor).is_some_and(|levels| levels.len() > 1);
     schedule.compare = selection.compare.filter(several);
     Ok(schedule)
@@ -171,6 +182,7 @@ fn check_size(selection: &Selection<'_>) -> Result<(), PlanError> {
         selection.pairs.len(),
         selection.underlays.len(),
         selection.engine_levels.len(),
+        selection.tunnels.len().max(1),
         selection.stack_levels.len(),
         selection.settings.len(),
         selection.rounds as usize,
@@ -179,14 +191,23 @@ fn check_size(selection: &Selection<'_>) -> Result<(), PlanError> {
     if visits > MOST_VISITS { Err(PlanError::TooMany { visits, most: MOST_VISITS }) } else { Ok(()) }
 }
 
-fn arrange(pair: &Pair, underlay: &str, selection: &Selection<'_>, into: &mut Vec<Arrangement>) {
-    for engine in &selection.engine_levels {
+/// The arrangements of a pair over an underlay; `spread` tells the engine levels, each with its levels of tunnels.
+fn arrange(
+    pair: &Pair,
+    underlay: &str,
+    spread: &[(&String, Vec<Option<u32>>)],
+    selection: &Selection<'_>,
+    into: &mut Vec<Arrangement>,
+) {
+    let carriers = spread.iter().flat_map(|(engine, all)| all.iter().map(move |tunnels| (*engine, *tunnels)));
+    for (engine, tunnels) in carriers {
         for stack in &selection.stack_levels {
             for settings in &selection.settings {
                 into.push(Arrangement {
                     pair: pair.clone(),
                     underlay: underlay.to_owned(),
                     engine: engine.clone(),
+                    tunnels,
                     stack: stack.clone(),
                     settings: settings.clone(),
                 });
@@ -264,11 +285,14 @@ fn keep_used(topology: &Topology, selection: &Selection<'_>, schedule: &mut Sche
 }
 
 /// The levels of every factor, in the order in which they were named: the first is the baseline.
-fn levels(schedule: &Schedule, selection: &Selection<'_>) -> BTreeMap<Factor, Vec<String>> {
+fn levels(schedule: &Schedule, selection: &Selection<'_>, tunnels: &[u32]) -> BTreeMap<Factor, Vec<String>> {
     let mut levels: BTreeMap<Factor, Vec<String>> = BTreeMap::new();
     levels.insert(Factor::Pair, schedule.pairs.iter().map(ToString::to_string).collect());
     levels.insert(Factor::Underlay, schedule.underlays.clone());
     levels.insert(Factor::Engine, selection.engine_levels.clone());
+    if !tunnels.is_empty() {
+        levels.insert(Factor::Tunnels, tunnels.iter().map(ToString::to_string).collect());
+    }
     levels.insert(Factor::Stack, selection.stack_levels.clone());
     let settings: Vec<String> = selection.settings.iter().flatten().cloned().collect();
     if !settings.is_empty() {
@@ -359,6 +383,7 @@ fn spelled(factor: Factor, level: &str) -> String {
         Factor::Pair
         | Factor::Underlay
         | Factor::Engine
+        | Factor::Tunnels
         | Factor::Stack
         | Factor::Settings
         | Factor::Direction

@@ -19,6 +19,8 @@ pub(super) struct Selection<'a> {
     /// Every engine that a level may name.
     pub(super) engines: Vec<Engine>,
     pub(super) engine_levels: Vec<String>,
+    /// Empty where the topology does not make it a factor.
+    pub(super) tunnels: Vec<u32>,
     pub(super) stack_levels: Vec<String>,
     /// One `None` where the topology names no settings.
     pub(super) settings: Vec<Option<String>>,
@@ -69,6 +71,8 @@ pub(super) fn select<'a>(topology: &Topology, request: &'a Request) -> Result<Se
             .cloned()
             .collect(),
     };
+    let tunnel_names: Vec<String> = topology.tunnels.iter().map(ToString::to_string).collect();
+    let tunnels = keep(Factor::Tunnels, &tunnel_names, &[], &only)?;
     let settings = keep(Factor::Settings, &settings_names, &settings_names, &only)?;
     // Two engines asked for by name are there to be compared.
     let tunnels_asked = request.engines.iter().filter(|engine| engine.name != "raw").count();
@@ -77,6 +81,7 @@ pub(super) fn select<'a>(topology: &Topology, request: &'a Request) -> Result<Se
         underlays: keep(Factor::Underlay, &underlay_names, &[], &only)?,
         engine_levels: keep(Factor::Engine, &engine_levels, &engine_names, &only)?,
         engines,
+        tunnels: tunnels.iter().filter_map(|level| level.parse().ok()).collect(),
         stack_levels: keep(Factor::Stack, &topology.stack_levels, &stack_names, &only)?,
         settings: if settings.is_empty() { vec![None] } else { settings.into_iter().map(Some).collect() },
         only,

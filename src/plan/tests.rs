@@ -14,6 +14,7 @@ mod limits;
 mod order;
 mod phases;
 mod selection;
+mod spread;
 
 fn topology(text: &str) -> Topology {
     Topology::parse("lab.toml", text).unwrap_or_else(|error| panic!("{error}"))
@@ -143,6 +144,7 @@ fn check(plan: &Plan) {
         match plan.tunnel(&arrangement.engine, &arrangement.underlay) {
             None => assert!(!made(client) || !made(server)),
             Some(tunnel) => {
+                assert_eq!(plan.tunnels_of(arrangement).count() as u32, arrangement.tunnels.unwrap_or(1));
                 let (client_end, server_end) = tunnel.ends(&arrangement.pair).unwrap();
                 assert_eq!((&client_end.engine, &server_end.engine), (&client.name, &server.name));
                 assert!(
@@ -420,7 +422,7 @@ fn every_example_of_the_reference_plans() {
 /// A topology of any shape that a file can have.
 fn any_topology() -> impl Strategy<Value = String> {
     let underlay = (any::<bool>(), any::<bool>(), 1280_u16..9000);
-    (2_usize..7, prop::collection::vec(underlay, 1..5), 1_usize..4, any::<bool>(), 0_usize..6, any::<u8>()).prop_map(
+    (2_usize..7, prop::collection::vec(underlay, 1..5), 1_usize..4, any::<bool>(), 0_usize..7, any::<u8>()).prop_map(
         |(nodes, underlays, engines, mixed, compare, bits)| {
             let names: Vec<String> = (0..nodes).map(|index| format!("\"n{index}\"")).collect();
             let mut text = format!("nodes = [{}]\npairs = \"mesh\"\n", names.join(", "));
@@ -430,8 +432,13 @@ fn any_topology() -> impl Strategy<Value = String> {
                 levels.push("\"e0>e1\"".to_owned());
             }
             let _ = writeln!(text, "engines = [{}]\nstacks = [\"s\", \"t\", \"s>t\"]", levels.join(", "));
-            let compared = ["pair", "engine", "stack", "settings", "streams"].get(compare);
-            if let Some(compared) = compared.filter(|factor| **factor != "pair" || nodes > 2) {
+            let several = bits & (1 << 3) != 0;
+            if several {
+                text.push_str("tunnels = [1, 3]\n");
+            }
+            let compared = ["pair", "engine", "stack", "settings", "streams", "tunnels"].get(compare);
+            let can = |factor: &&&str| (**factor != "pair" || nodes > 2) && (**factor != "tunnels" || several);
+            if let Some(compared) = compared.filter(can) {
                 let _ = writeln!(text, "compare = \"{compared}\"");
             }
             for index in 0..engines {

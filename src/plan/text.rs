@@ -67,6 +67,7 @@ pub fn render_text(plan: &Plan) -> String {
     section(&mut text, &format!("pairs, {}", count(plan.pairs.len() as u64)), pairs(plan));
     section(&mut text, "phases: the stack under each node", phases(plan));
     section(&mut text, "tests", plan.tests.iter().map(test).collect());
+    section(&mut text, "tests that have too few flows for some of the tunnels", spread_less(plan));
     let heading =
         format!("order, {} arrangements in {most}{} rounds", count(plan.arrangements.len() as u64), plan.rounds);
     section(&mut text, &heading, order(plan));
@@ -209,6 +210,7 @@ fn tunnels(plan: &Plan) -> Vec<Vec<String>> {
             None
         }
     });
+    let number_them = plan.tunnels.iter().any(|tunnel| tunnel.number > 0);
     plan.tunnels
         .iter()
         .map(|tunnel| {
@@ -224,6 +226,7 @@ fn tunnels(plan: &Plan) -> Vec<Vec<String>> {
                 format!("MTU {}", tunnel.mtu),
                 tunnel.network.to_string(),
                 format!("{} devices, {} link{}", tunnel.ends.len(), links / 2, if links == 2 { "" } else { "s" }),
+                if number_them { format!("number {}", tunnel.number + 1) } else { String::new() },
             ]
         })
         .chain(found)
@@ -267,6 +270,7 @@ fn test(test: &TestPlan) -> Vec<String> {
             Factor::Pair
             | Factor::Underlay
             | Factor::Engine
+            | Factor::Tunnels
             | Factor::Stack
             | Factor::Settings
             | Factor::Direction
@@ -282,6 +286,18 @@ fn test(test: &TestPlan) -> Vec<String> {
     vec![name, factors.join(", "), format!("{}{warmup}", test.duration), probe]
 }
 
+fn several(tunnels: u32) -> String {
+    if tunnels == 1 { "1 tunnel".to_owned() } else { format!("{tunnels} tunnels") }
+}
+
+fn spread_less(plan: &Plan) -> Vec<Vec<String>> {
+    let row = |(test, most): (&TestPlan, u32)| {
+        let most = if most == 0 { "in no tunnel".to_owned() } else { format!("over {} at most", several(most)) };
+        vec![short(test), most]
+    };
+    plan.spread_less().into_iter().map(row).collect()
+}
+
 /// The visits, in order, with their tests.
 fn order(plan: &Plan) -> Vec<Vec<String>> {
     // A round more than fits says nothing new: rows beyond the cut are only counted.
@@ -295,6 +311,7 @@ fn order(plan: &Plan) -> Vec<Vec<String>> {
             arrangement.pair.to_string(),
             arrangement.underlay.clone(),
             arrangement.engine.clone(),
+            arrangement.tunnels.map_or_else(String::new, several),
             arrangement.stack.clone(),
             arrangement.settings.clone().unwrap_or_default(),
             tests.join(", "),

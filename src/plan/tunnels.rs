@@ -1,4 +1,5 @@
-//! The tunnels: one WireGuard network per engine level and underlay, one device per node in it.
+//! The tunnels: one WireGuard network per engine level and underlay, one device per node in it; where a pair has several
+//! tunnels, as many of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -45,17 +46,21 @@ pub(super) fn tunnels(
         topology.nodes.iter().enumerate().map(|(index, node)| (node.name.as_str(), index)).collect();
     let mut number = 0;
     let mut tunnels = Vec::new();
-    let mut pairs: BTreeMap<(&str, &str), BTreeSet<&Pair>> = BTreeMap::new();
+    let mut pairs: BTreeMap<(&str, &str, u32), BTreeSet<&Pair>> = BTreeMap::new();
     for arrangement in &schedule.arrangements {
-        pairs.entry((&arrangement.engine, &arrangement.underlay)).or_default().insert(&arrangement.pair);
-    }
-    for level in schedule.levels.get(&crate::cell::Factor::Engine).into_iter().flatten() {
-        let made = |spec: &EngineSpec| !matches!(spec, EngineSpec::Raw | EngineSpec::Interface(_));
-        if !schedule.specs(level).all(made) {
-            continue;
+        for which in 0..arrangement.tunnels.unwrap_or(1) {
+            let tunnel = (arrangement.engine.as_str(), arrangement.underlay.as_str(), which);
+            pairs.entry(tunnel).or_default().insert(&arrangement.pair);
         }
+    }
+    let several = pairs.keys().map(|(_, _, which)| which + 1).max().unwrap_or(0);
+    let levels = schedule.levels.get(&crate::cell::Factor::Engine).map(Vec::as_slice).unwrap_or_default();
+    let made = |spec: &EngineSpec| !matches!(spec, EngineSpec::Raw | EngineSpec::Interface(_));
+    let levels: Vec<&String> = levels.iter().filter(|level| schedule.specs(level).all(made)).collect();
+    // All first ones before all second ones: what is first stays where it is, whatever comes beside it.
+    for (which, level) in (0..several).flat_map(|which| levels.iter().map(move |level| (which, *level))) {
         for underlay in underlays {
-            let Some(pairs) = pairs.get(&(level.as_str(), underlay.name.as_str())) else { continue };
+            let Some(pairs) = pairs.get(&(level.as_str(), underlay.name.as_str(), which)) else { continue };
             let overhead = underlay.family.tunnel_overhead();
             let left = underlay.mtu.get().saturating_sub(overhead);
             if left < LEAST_INNER_MTU {
@@ -66,7 +71,7 @@ pub(super) fn tunnels(
                 underlay: underlay.name.clone(),
                 what: format!("tunnel `{level}` over `{}`", underlay.name),
                 why: format!(
-                    "{} networks are free for tunnels beside the underlays' own, one for each engine and underlay; narrow with `--only`, or give underlays smaller networks",
+                    "{} networks are free for tunnels beside the underlays' own, one for each engine, underlay and tunnel of a pair; narrow with `--only`, or give underlays smaller networks",
                     space.networks.len()
                 ),
             })?;
@@ -77,6 +82,7 @@ pub(super) fn tunnels(
             tunnels.push(TunnelPlan {
                 engine: level.clone(),
                 underlay: underlay.name.clone(),
+                number: which,
                 mtu: mtu(left),
                 network,
                 ends: devices,

@@ -204,7 +204,7 @@ pub struct SettingsPlan {
     pub mtu: Option<Mtu>,
 }
 
-/// One WireGuard network: an engine level over one underlay. One device per node and engine, the same interface name and port
+/// One WireGuard network: an engine level over one underlay; where a pair has several tunnels, one of them. One device per node and engine, the same interface name and port
 /// on each node. A level that differs per end (`"old>new"`) is a network of its own, where clients run one engine and
 /// servers the other; a node that is both has two devices in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,6 +213,9 @@ pub struct TunnelPlan {
     pub engine: String,
     /// The underlay that its outer packets are pinned to.
     pub underlay: String,
+    /// Which one it is of those of its engine and underlay, from 0. An arrangement of `n` tunnels has the first `n`.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub number: u32,
     /// The tunnel's MTU, from the underlay's MTU and family.
     pub mtu: Mtu,
     /// The network of the inner addresses.
@@ -273,6 +276,9 @@ pub struct Arrangement {
     pub underlay: String,
     /// The engine level.
     pub engine: String,
+    /// How many tunnels the streams are spread over; absent where that is no factor, and for `raw`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnels: Option<u32>,
     /// The stack level.
     pub stack: String,
     /// The settings level; absent: the nodes as they are.
@@ -322,6 +328,10 @@ const fn is_zero(phase: &usize) -> bool {
     *phase == 0
 }
 
+const fn is_first(number: &u32) -> bool {
+    *number == 0
+}
+
 /// What the run will take.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
@@ -365,9 +375,17 @@ impl Plan {
         self.stacks.iter().find(|stack| stack.name == name)
     }
 
-    /// The tunnel of this engine level over `underlay`; none for `raw` and for an interface that something else manages.
+    /// The first tunnel of this engine level over `underlay`; none for `raw` and for an interface that something else manages.
     pub fn tunnel(&self, engine: &str, underlay: &str) -> Option<&TunnelPlan> {
         self.tunnels.iter().find(|tunnel| tunnel.engine == engine && tunnel.underlay == underlay)
+    }
+
+    /// The tunnels that carry `arrangement`, in their order: flow `i` of a test takes number `i` modulo their count.
+    pub fn tunnels_of<'a>(&'a self, arrangement: &'a Arrangement) -> impl Iterator<Item = &'a TunnelPlan> {
+        let several = arrangement.tunnels.unwrap_or(1);
+        self.tunnels.iter().filter(move |tunnel| {
+            tunnel.engine == arrangement.engine && tunnel.underlay == arrangement.underlay && tunnel.number < several
+        })
     }
 
     /// SHA-256 over the plan's canonical JSON, in hexadecimal: it names the experiment. The name of the file, its question
@@ -431,6 +449,11 @@ impl TestPlan {
         let levels = optional.into_iter().filter_map(|(factor, level)| Some((factor, level?)));
         levels.collect::<Cell>().with(Factor::Test, self.name.as_str())
     }
+
+    /// The flows at one time that several tunnels could share: streams, or the one of a test without any.
+    pub fn flows(&self) -> u32 {
+        self.streams.unwrap_or(1)
+    }
 }
 
 impl Arrangement {
@@ -441,6 +464,10 @@ impl Arrangement {
             .with(Factor::Underlay, self.underlay.as_str())
             .with(Factor::Engine, self.engine.as_str())
             .with(Factor::Stack, self.stack.as_str());
+        let cell = match self.tunnels {
+            Some(tunnels) => cell.with(Factor::Tunnels, tunnels.to_string()),
+            None => cell,
+        };
         match &self.settings {
             Some(settings) => cell.with(Factor::Settings, settings.as_str()),
             None => cell,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lines::{Line, Naming, is_against_raw, lines};
+use super::lines::{Line, Naming, is_against_raw, level_name, lines};
 use super::{Report, escape, text};
 use crate::cell::{Cell, Factor};
 use crate::record::{Run, Status};
@@ -118,7 +118,8 @@ fn changes(comparison: &Comparison) -> String {
 }
 
 fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> String {
-    let (base, new) = (escape::plain(&comparison.base), escape::plain(level));
+    let (base, new) = (level_name(comparison, &comparison.base), level_name(comparison, level));
+    let is = if new.ends_with(" tunnels") { "are" } else { "is" };
     let with = |verdict: Verdict| -> Vec<&Line<'_>> {
         let mut with: Vec<_> = lines.iter().filter(|line| line.verdict == Some(verdict)).collect();
         with.sort_by(|a, b| b.size().total_cmp(&a.size()));
@@ -130,10 +131,10 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
     let judged = worse.len() + better.len() + same.len() + unsure.len() + invalid.len();
     let mut clauses = Vec::new();
     if !worse.is_empty() {
-        clauses.push(format!("{new} is worse than {base} in {}", named(&worse)));
+        clauses.push(format!("{new} {is} worse than {base} in {}", named(&worse)));
     }
     if !better.is_empty() {
-        let opening = if worse.is_empty() { format!("{new} is better than {base}") } else { "better".to_owned() };
+        let opening = if worse.is_empty() { format!("{new} {is} better than {base}") } else { "better".to_owned() };
         clauses.push(format!("{opening} in {}", named(&better)));
     }
     let between = if clauses.is_empty() { format!(" between {base} and {new}") } else { String::new() };
@@ -221,7 +222,7 @@ fn visible(lines: &[&Line<'_>]) -> Option<String> {
 fn overview(report: &Report<'_>) -> String {
     let Some(source) = report.sources.first() else { return "There is no record to report.".to_owned() };
     let cells = cells(source.record);
-    let sentences: Vec<String> = engines(&cells).iter().filter_map(|engine| of_engine(&cells, engine)).collect();
+    let sentences: Vec<String> = carriers(&cells).iter().filter_map(|carrier| of_carrier(&cells, carrier)).collect();
     if sentences.is_empty() {
         let runs: usize = cells.iter().map(|cell| cell.runs).sum();
         let measured = cells.iter().filter(|cell| cell.runs > 0).count();
@@ -254,21 +255,31 @@ fn only_a_header(report: &Report<'_>) -> String {
     format!("Nothing was measured: the record holds only its header, and no run{why}.")
 }
 
-/// The engines of which there are figures, but for raw; raw alone where there is no other.
-fn engines(cells: &[CellSummary]) -> Vec<String> {
-    let mut engines: Vec<String> = Vec::new();
-    for engine in cells.iter().filter(|cell| cell.runs > 0).filter_map(|cell| cell.factors.get(Factor::Engine)) {
-        if !engines.iter().any(|known| known == engine) {
-            engines.push(engine.to_owned());
-        }
-    }
-    if engines.iter().any(|engine| engine != RAW) {
-        engines.retain(|engine| engine != RAW);
-    }
-    engines
+/// An engine, and over how many tunnels, where that is a factor.
+type Carrier = (String, Option<String>);
+
+fn carrier(cell: &CellSummary) -> Option<Carrier> {
+    Some((cell.factors.get(Factor::Engine)?.to_owned(), cell.factors.get(Factor::Tunnels).map(str::to_owned)))
 }
 
-/// A metric of one engine over all its cells of the test that says most: the one with the highest values of a rate.
+/// What there are figures of, but for raw; raw alone where there is nothing else.
+fn carriers(cells: &[CellSummary]) -> Vec<Carrier> {
+    let mut carriers: Vec<Carrier> = Vec::new();
+    for carrier in cells.iter().filter(|cell| cell.runs > 0).filter_map(carrier) {
+        if !carriers.contains(&carrier) {
+            carriers.push(carrier);
+        }
+    }
+    if carriers.iter().any(|(engine, _)| engine != RAW) {
+        carriers.retain(|(engine, _)| engine != RAW);
+    }
+    // Levels are text: 16 comes after 2.
+    let number = |tunnels: &Option<String>| tunnels.as_ref().and_then(|level| level.parse::<u32>().ok());
+    carriers.sort_by(|(a, several), (b, others)| a.cmp(b).then(number(several).cmp(&number(others))));
+    carriers
+}
+
+/// A metric of one carrier over all its cells of the test that says most: the one with the highest values of a rate.
 struct Headline {
     what: String,
     values: Vec<f64>,
@@ -276,11 +287,11 @@ struct Headline {
     raw: Vec<f64>,
 }
 
-fn headline(cells: &[CellSummary], engine: &str, metric: &str) -> Option<Headline> {
+fn headline(cells: &[CellSummary], of_carrier: &Carrier, metric: &str) -> Option<Headline> {
     let of = |cell: &CellSummary| -> Option<Summary> { cell.metrics.get(metric).copied() };
     let own: Vec<&CellSummary> = cells
         .iter()
-        .filter(|cell| cell.factors.get(Factor::Engine) == Some(engine) && cell.metrics.contains_key(metric))
+        .filter(|cell| carrier(cell).as_ref() == Some(of_carrier) && cell.metrics.contains_key(metric))
         .collect();
     // One test of several: the cells that differ from the best one in pair, underlay and stack only.
     let test = |cell: &CellSummary| -> Cell {
@@ -295,7 +306,7 @@ fn headline(cells: &[CellSummary], engine: &str, metric: &str) -> Option<Headlin
     })?;
     let chosen: Vec<&&CellSummary> = own.iter().filter(|cell| test(cell) == test(best)).collect();
     let beside = |cell: &CellSummary| -> Option<f64> {
-        let raw = cell.factors.clone().with(Factor::Engine, RAW);
+        let raw = cell.factors.clone().with(Factor::Engine, RAW).without(Factor::Tunnels);
         cells.iter().find(|other| other.factors == raw).and_then(of).map(|summary| summary.median)
     };
     let values: Vec<f64> = chosen.iter().filter_map(|cell| of(cell)).map(|summary| summary.median).collect();
@@ -306,15 +317,16 @@ fn headline(cells: &[CellSummary], engine: &str, metric: &str) -> Option<Headlin
     Some(Headline { what, values, of_raw, raw })
 }
 
-fn of_engine(cells: &[CellSummary], engine: &str) -> Option<String> {
+fn of_carrier(cells: &[CellSummary], carrier: &Carrier) -> Option<String> {
     const RATE: &str = "throughput_bits_per_second";
     const ROUND_TRIP: &str = "rr_p50_ns";
     let range = |metric: &str, values: &[f64]| {
         let low = values.iter().copied().reduce(f64::min)?;
         Some(text::range(metric, low, values.iter().copied().reduce(f64::max)?))
     };
+    let (engine, tunnels) = carrier;
     let mut clauses = Vec::new();
-    if let Some(rate) = headline(cells, engine, RATE) {
+    if let Some(rate) = headline(cells, carrier, RATE) {
         let mut clause = format!("{} ({})", range(RATE, &rate.values)?, rate.what);
         if !rate.of_raw.is_empty() && engine != RAW {
             let low = rate.of_raw.iter().copied().fold(f64::INFINITY, f64::min);
@@ -328,7 +340,7 @@ fn of_engine(cells: &[CellSummary], engine: &str) -> Option<String> {
         }
         clauses.push(clause);
     }
-    if let Some(trip) = headline(cells, engine, ROUND_TRIP) {
+    if let Some(trip) = headline(cells, carrier, ROUND_TRIP) {
         let mut clause = format!("round trip p50 {}", range(ROUND_TRIP, &trip.values)?);
         if !trip.raw.is_empty() && engine != RAW {
             clause = format!("{clause} against {}", range(ROUND_TRIP, &trip.raw)?);
@@ -338,7 +350,12 @@ fn of_engine(cells: &[CellSummary], engine: &str) -> Option<String> {
     if clauses.is_empty() {
         return None;
     }
-    let name =
-        if engine == RAW { "The raw underlay".to_owned() } else { format!("The {} tunnel", escape::plain(engine)) };
+    let named = escape::plain(engine);
+    let name = match tunnels.as_deref().map(escape::plain) {
+        _ if engine == RAW => "The raw underlay".to_owned(),
+        None => format!("The {named} tunnel"),
+        Some(one) if one == "1" => format!("One {named} tunnel"),
+        Some(several) => format!("{several} {named} tunnels"),
+    };
     Some(format!("{name}: {}.", clauses.join("; ")))
 }

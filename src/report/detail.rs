@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::lines::Naming;
+use super::lines::{Naming, level_name};
 use super::{Report, escape, text};
 use crate::cell::{Better, Cell, Factor, METRICS, metric};
 use crate::stats::Summary;
@@ -23,18 +23,40 @@ pub(super) fn tables(report: &Report<'_>) -> Vec<(String, Vec<Vec<String>>)> {
         .collect()
 }
 
-/// The place of a cell in its table: its row, and its column by compared level and engine.
+/// A column: the compared level, the engine, and how many tunnels it has. The raw underlay has none, and stands beside all.
+#[derive(Clone, PartialEq)]
+struct Column {
+    level: String,
+    engine: String,
+    tunnels: Option<String>,
+}
+
+impl Column {
+    fn head(&self) -> String {
+        let tunnels = self.tunnels.as_ref().map(|level| text::tunnels(&escape::plain(level)));
+        let words = [Some(escape::plain(&self.level)), Some(escape::plain(&self.engine)), tunnels];
+        words.into_iter().flatten().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn raw(&self) -> Self {
+        Self { level: self.level.clone(), engine: RAW.to_owned(), tunnels: None }
+    }
+}
+
+/// The place of a cell in its table.
 struct Place {
     row: Cell,
-    column: (String, String),
+    column: Column,
 }
 
 fn place(cell: &Cell, across: Option<Factor>) -> Place {
     let engine = cell.get(Factor::Engine).unwrap_or("").to_owned();
     let level = across.and_then(|factor| cell.get(factor)).unwrap_or("").to_owned();
-    let arranged = cell.iter().filter(|(factor, _)| factor.is_arranged() && *factor != Factor::Engine);
-    let row = arranged.filter(|(factor, _)| Some(*factor) != across).map(|(f, level)| (f, level.to_owned())).collect();
-    Place { row, column: (level, engine) }
+    let tunnels = cell.get(Factor::Tunnels).map(str::to_owned);
+    let beside = |factor: Factor| matches!(factor, Factor::Engine | Factor::Tunnels) || Some(factor) == across;
+    let arranged = cell.iter().filter(|(factor, _)| factor.is_arranged() && !beside(*factor));
+    let row = arranged.map(|(factor, level)| (factor, level.to_owned())).collect();
+    Place { row, column: Column { level, engine, tunnels } }
 }
 
 fn of_record(report: &Report<'_>, source: &Source<'_>) -> Vec<(String, Vec<Vec<String>>)> {
@@ -72,7 +94,7 @@ fn table(name: &str, measured: &[(Place, Summary)], source: &Source<'_>, across:
         let levels = source.record.header.levels.get(&factor);
         levels.and_then(|levels| levels.iter().position(|known| known == level)).unwrap_or(usize::MAX)
     };
-    let mut columns: Vec<&(String, String)> = Vec::new();
+    let mut columns: Vec<&Column> = Vec::new();
     let mut rows: Vec<&Cell> = Vec::new();
     for (place, _) in measured {
         if !columns.contains(&&place.column) {
@@ -82,20 +104,20 @@ fn table(name: &str, measured: &[(Place, Summary)], source: &Source<'_>, across:
             rows.push(&place.row);
         }
     }
-    columns.sort_by_key(|(level, engine)| {
-        (across.map_or(0, |factor| rank(factor, level)), engine != RAW, rank(Factor::Engine, engine))
+    columns.sort_by_key(|Column { level, engine, tunnels }| {
+        let tunnels = tunnels.as_ref().map(|level| rank(Factor::Tunnels, level));
+        (across.map_or(0, |factor| rank(factor, level)), engine != RAW, rank(Factor::Engine, engine), tunnels)
     });
-    let at = |row: &Cell, column: &(String, String)| {
+    let at = |row: &Cell, column: &Column| {
         measured
             .iter()
             .find(|(place, _)| place.row == *row && place.column == *column)
             .map(|(_, summary)| summary.median)
     };
-    let raw_of = |column: &(String, String)| (column.0.clone(), RAW.to_owned());
-    let has_raw = |column: &(String, String)| column.1 != RAW && columns.contains(&&raw_of(column));
+    let has_raw = |column: &Column| column.engine != RAW && columns.contains(&&column.raw());
     let mut head = vec![String::new()];
     for column in &columns {
-        head.push([&column.0, &column.1].map(|word| escape::plain(word)).join(" ").trim().to_owned());
+        head.push(column.head());
         if has_raw(column) {
             head.push("of raw".to_owned());
         }
@@ -108,7 +130,7 @@ fn table(name: &str, measured: &[(Place, Summary)], source: &Source<'_>, across:
             let value = at(row, column);
             cells.push(value.map_or_else(|| "missing".to_owned(), |value| text::value(name, value)));
             if has_raw(column) {
-                let ratio = value.zip(at(row, &raw_of(column))).filter(|(_, raw)| *raw > 0.0);
+                let ratio = value.zip(at(row, &column.raw())).filter(|(_, raw)| *raw > 0.0);
                 cells.push(ratio.map_or_else(|| "none".to_owned(), |(value, raw)| format!("{:.2}", value / raw)));
             }
         }
@@ -129,7 +151,7 @@ pub(super) fn rows(report: &Report<'_>) -> Vec<String> {
             "{}: {}, {}: {verdict}",
             naming.label(&row.cell),
             text::title(&row.metric),
-            escape::plain(&row.level)
+            level_name(comparison, &row.level)
         ));
         if let Some(change) = &row.change {
             let p = |p: Option<f64>| p.map_or_else(|| "none".to_owned(), |p| format!("{p:.2e}"));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::lines::{Line, is_against_raw, lines};
+use super::lines::{Line, is_against_raw, level_name, lines};
 use super::{Report, answer, detail, escape, table};
 use crate::verdict::{Change, Comparison, Scale, Verdict};
 
@@ -71,8 +71,8 @@ fn key_table(out: &mut String, comparison: &Comparison, level: &str, lines: &[Li
     let _ = writeln!(
         out,
         "<h2>{} against {}</h2>\n<div class=\"wide\"><table>",
-        escape::xml(level),
-        escape::xml(&comparison.base)
+        escape::xml(&level_name(comparison, level)),
+        escape::xml(&level_name(comparison, &comparison.base))
     );
     let mut rows = rows.iter();
     if let Some(head) = rows.next() {

@@ -185,6 +185,7 @@ impl Naming {
         say(Factor::Engine, true, &|level| {
             if level == "raw" { "raw underlay".to_owned() } else { format!("{level} tunnel") }
         });
+        say(Factor::Tunnels, false, &text::tunnels);
         say(Factor::Test, true, &itself);
         say(Factor::Streams, true, &|level| {
             if level == "1" { "1 stream".to_owned() } else { format!("{level} streams") }
@@ -197,6 +198,14 @@ impl Naming {
         say(Factor::Settings, false, &|level| format!("settings {level}"));
         say(Factor::Underlay, false, &|level| format!("over {level}"));
         if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+    }
+}
+
+/// A level of the compared factor, so that it says what it is of: `2 tunnels`.
+pub(super) fn level_name(comparison: &Comparison, level: &str) -> String {
+    match comparison.by {
+        By::Factor { factor: Factor::Tunnels, .. } => text::tunnels(&escape::plain(level)),
+        By::Factor { .. } | By::Record => escape::plain(level),
     }
 }
 

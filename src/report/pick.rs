@@ -56,6 +56,7 @@ fn name(cell: &Cell) -> String {
         cell.get(Factor::Pair).map(str::to_owned),
         cell.get(Factor::Engine)
             .map(|name| if name == "raw" { "raw underlay".to_owned() } else { format!("{name} tunnel") }),
+        cell.get(Factor::Tunnels).map(text::tunnels),
         cell.get(Factor::Stack).map(|name| format!("stack {name}")),
         cell.get(Factor::Settings).map(|name| format!("settings {name}")),
     ];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::lines::{Line, is_against_raw, lines};
+use super::lines::{Line, is_against_raw, level_name, lines};
 use super::{Report, answer, detail, escape, text};
 use crate::record::{Bottleneck, Class};
 use crate::verdict::{Comparison, Unmeasured, Verdict, shell, with_rounds};
@@ -85,7 +85,7 @@ pub(super) fn setting(report: &Report<'_>) -> Vec<String> {
 pub(super) fn key_table(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> Vec<Vec<String>> {
     let against_raw = is_against_raw(comparison);
     let over_pairs = lines.iter().any(|line| line.over_pairs().is_some());
-    let mut head = vec!["metric".to_owned(), escape::plain(&comparison.base), escape::plain(level)];
+    let mut head = vec!["metric".to_owned(), level_name(comparison, &comparison.base), level_name(comparison, level)];
     head.push(if against_raw { "against raw (95 % interval)" } else { "change (95 % interval)" }.to_owned());
     if over_pairs {
         head.push("over pairs".to_owned());
@@ -139,7 +139,8 @@ pub(super) fn binds(comparison: &Comparison, level: &str, lines: &[Line<'_>]) ->
             let text = if key.0 == key.1 {
                 side(new)
             } else {
-                format!("{} at {}, {} at {level}", side(base), comparison.base, side(new))
+                let at = [comparison.base.as_str(), level].map(|level| level_name(comparison, level));
+                format!("{} at {}, {} at {}", side(base), at[0], side(new), at[1])
             };
             match bound.iter_mut().find(|(other, _, _)| *other == key) {
                 Some((_, labels, _)) if labels.contains(&line.what.as_str()) => {}

@@ -4,6 +4,7 @@ mod formats;
 mod hostile;
 mod picks;
 mod series;
+mod tunnels;
 
 use super::*;
 use crate::cell::Factor;

@@ -102,6 +102,11 @@ pub(super) fn listed(items: &[String]) -> String {
     }
 }
 
+/// A level of tunnels: `1 tunnel`, `2 tunnels`.
+pub(super) fn tunnels(level: &str) -> String {
+    if level == "1" { "1 tunnel".to_owned() } else { format!("{level} tunnels") }
+}
+
 /// `1 pair`, `2 pairs`.
 pub(super) fn count(number: usize, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }

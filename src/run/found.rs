@@ -108,6 +108,7 @@ pub(super) fn found(plan: &Plan, facts: &BTreeMap<String, Facts>, keys: &Keys, s
         found.tunnels.push(TunnelPlan {
             engine: level.to_owned(),
             underlay: underlay.to_owned(),
+            number: 0,
             mtu,
             network: first.inner.trunc(),
             ends: devices.into_values().collect(),

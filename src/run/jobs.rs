@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
-use crate::agent::messages::{Buffers, Job, JobKind, ProbeSpec, Role};
+use crate::agent::messages::{Buffers, Job, JobKind, Path, ProbeSpec, Role};
 use crate::cell::TestKind;
 use crate::plan::{Arrangement, Attachment, Plan, Rate, TestPlan};
 use crate::units::{BitRate, Direction, PacketRate};
@@ -20,13 +20,21 @@ pub(super) struct Place {
     pub(super) interface: Option<String>,
 }
 
-/// Where client and server are in `arrangement`: on the underlay itself, or inside the tunnel.
-pub(super) fn places(plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<(Place, Place)> {
-    if let Some(tunnel) = plan.tunnel(&arrangement.engine, &arrangement.underlay) {
+/// Where client and server are in `arrangement`: on the underlay itself, or inside its tunnels, in their order.
+pub(super) fn places(plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<Vec<(Place, Place)>> {
+    let mut inside = Vec::new();
+    for tunnel in plan.tunnels_of(arrangement) {
         let (client, server) = tunnel.ends(&arrangement.pair).context("the plan's tunnel does not join the pair")?;
         let place =
             |end: &crate::plan::TunnelEnd| Place { address: end.inner.addr(), interface: Some(end.interface.clone()) };
-        return Ok((place(client), place(server)));
+        inside.push((place(client), place(server)));
+    }
+    if let Some(asked) = arrangement.tunnels {
+        let there = inside.len();
+        ensure!(there == asked as usize, "the plan has {there} of the {asked} tunnels between {}", arrangement.pair);
+    }
+    if !inside.is_empty() {
+        return Ok(inside);
     }
     let place = |node: &str| {
         let attachment = attachment(plan, node, &arrangement.underlay)?;
@@ -35,7 +43,7 @@ pub(super) fn places(plan: &Plan, arrangement: &Arrangement) -> anyhow::Result<(
             interface: attachment.link.as_ref().map(|link| link.interface.clone()),
         })
     };
-    Ok((place(&arrangement.pair.client)?, place(&arrangement.pair.server)?))
+    Ok(vec![(place(&arrangement.pair.client)?, place(&arrangement.pair.server)?)])
 }
 
 /// The node's place on the underlay itself.
@@ -47,15 +55,24 @@ pub(super) fn attachment<'a>(plan: &'a Plan, node: &str, underlay: &str) -> anyh
 
 /// The client's and the server's job. The server's ports are added to the client's when they are known.
 pub(super) fn jobs(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, seed: u64) -> anyhow::Result<(Job, Job)> {
-    let (client, server) = places(plan, arrangement)?;
+    let places = places(plan, arrangement)?;
+    let ((client, server), more) = places.split_first().context("the arrangement has no path")?;
     let kind = kind(test)?;
-    let job = |role, here: &Place, there: &Place| Job {
+    let path = |here: &Place, there: &Place| Path {
+        local: here.address,
+        local_interface: here.interface.clone(),
+        peer: there.address,
+    };
+    let from_client = || more.iter().map(|(client, server)| path(client, server)).collect();
+    let from_server = || more.iter().map(|(client, server)| path(server, client)).collect();
+    let job = |role, here: &Place, there: &Place, more_paths| Job {
         role,
         direction: test.direction.unwrap_or(Direction::Forward),
         kind: kind.clone(),
         local: here.address,
         local_interface: here.interface.clone(),
         peer: Some((there.address, Vec::new())),
+        more_paths,
         congestion_control: test.congestion_control.clone(),
         warmup: test.warmup.duration(),
         duration: test.duration.duration(),
@@ -63,7 +80,7 @@ pub(super) fn jobs(plan: &Plan, arrangement: &Arrangement, test: &TestPlan, seed
         probe: test.probe.map(|rate| ProbeSpec { rate, ..ProbeSpec::default() }),
         seed,
     };
-    Ok((job(Role::Client, &client, &server), job(Role::Server, &server, &client)))
+    Ok((job(Role::Client, client, server, from_client()), job(Role::Server, server, client, from_server())))
 }
 
 fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
@@ -99,3 +116,6 @@ fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! From what both ends saw to the metrics of a run. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,8 @@ pub(super) struct Both<'a> {
     /// The pinned underlay's interface at the receiver of bulk data.
     pub(super) pinned: Option<&'a str>,
     pub(super) direction: Direction,
-    /// The tunnel devices that carried the run, at the client and at the server; absent where none did.
-    pub(super) devices: Option<[&'a str; 2]>,
+    /// The devices of the tunnels that carried the run, each at the client and at the server; empty where none did.
+    pub(super) devices: &'a [[&'a str; 2]],
 }
 
 impl<'a> Both<'a> {
@@ -243,19 +243,35 @@ fn cpu(out: &mut Measured, both: Both<'_>) {
     }
 }
 
-/// Of the engines that carried the run, and no others: a node runs every engine of the plan at the same time.
+/// Of the engines that carried the run, and no others: a node runs every engine of the plan at the same time. Where several
+/// tunnels carried it, an end's engines are all of theirs together.
 fn engine(out: &mut Measured, both: Both<'_>) {
-    let Some([client, server]) = both.devices else { return };
-    let process = |outcome: &'_ JobOutcome, device: &str| {
-        let pid = outcome.tunnels.get(device)?.after.process.as_ref()?.pid;
-        let used = outcome.meters.processes.get(&i32::try_from(pid).ok()?)?;
-        let cpu_ns = used.cpu_ns.unwrap_or(used.user_ns + used.system_ns);
-        Some((cpu_ns as f64 / 1e9, used.peak_memory_bytes))
-    };
+    let ends: Option<Vec<(f64, Option<u64>)>> = [(0, both.client), (1, both.server)]
+        .into_iter()
+        .map(|(side, outcome)| engines_of(outcome, both.devices.iter().map(|device| device[side])))
+        .collect();
     // One end without figures would make the sum of both look small.
-    let (Some(client), Some(server)) = (process(both.client, client), process(both.server, server)) else { return };
-    out.put("engine_cpu_seconds", Some(client.0 + server.0));
-    out.put("engine_peak_memory_bytes", client.1.max(server.1).map(|bytes| bytes as f64));
+    let Some(ends) = ends else { return };
+    out.put("engine_cpu_seconds", Some(ends.iter().map(|(cpu, _)| cpu).sum()));
+    let memory = ends.iter().filter_map(|(_, memory)| *memory).max();
+    out.put("engine_peak_memory_bytes", memory.map(|bytes| bytes as f64));
+}
+
+/// CPU seconds and peak memory of the processes behind these devices of one end; absent unless all of them were metered.
+fn engines_of<'d>(outcome: &JobOutcome, devices: impl Iterator<Item = &'d str>) -> Option<(f64, Option<u64>)> {
+    let pid = |device: &str| i32::try_from(outcome.tunnels.get(device)?.after.process.as_ref()?.pid).ok();
+    // One process may serve several devices.
+    let pids: BTreeSet<i32> = devices.map(pid).collect::<Option<_>>()?;
+    if pids.is_empty() {
+        return None;
+    }
+    let (mut cpu_ns, mut memory) = (0, Some(0));
+    for pid in pids {
+        let used = outcome.meters.processes.get(&pid)?;
+        cpu_ns += used.cpu_ns.unwrap_or(used.user_ns + used.system_ns);
+        memory = memory.zip(used.peak_memory_bytes).map(|(sum, bytes)| sum + bytes);
+    }
+    Some((cpu_ns as f64 / 1e9, memory))
 }
 
 /// What a socket says of itself that is a condition: where it is bound is the proof's matter, and its port is chance.
@@ -277,3 +293,6 @@ fn caution(end: &str, caution: &messages::TrafficCaution) -> Caution {
     let kind = value.get("caution").and_then(Value::as_str).unwrap_or("traffic").to_owned();
     Caution { text: format!("at the {end}: {caution}"), kind }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,8 @@
 //!
 //! Three counts must agree: what the generator moved, what the tunnel moved, and what the pinned underlay's interface moved;
 //! and the tunnel's far end must be at the address that the plan gave it, seen from both ends. Counters alone would pass a
-//! relay on the same underlay, addresses alone a route over another one.
+//! relay on the same underlay, addresses alone a route over another one. Where the streams are spread over several tunnels,
+//! each of them is proved by itself, with the bytes of its own streams: else all of them could have taken one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,6 +40,21 @@ impl Evidence<'_> {
         counts.received_bytes.or(counts.transactions).or(packets).unwrap_or(0)
     }
 
+    /// The part of these bytes that belongs in tunnel number `number` of `several`, by its streams. A tunnel that carried
+    /// nothing was none, so that is a byte at least where bulk data arrives. Absent where the streams were not told.
+    fn received_through(&self, number: usize, several: usize) -> Option<u64> {
+        let traffic = &self.outcome.traffic;
+        if several < 2 {
+            return Some(self.received());
+        }
+        if traffic.counts.received_bytes.is_none() {
+            return Some(0);
+        }
+        let its_own: Vec<u64> =
+            traffic.streams.iter().skip(number).step_by(several).map(|stream| stream.bytes).collect();
+        (!its_own.is_empty()).then(|| its_own.iter().sum::<u64>().max(1))
+    }
+
     fn rx_bytes(&self, interface: &str) -> Option<u64> {
         self.outcome.meters.interfaces.get(interface).map(|counters| counters.rx_bytes)
     }
@@ -56,32 +72,37 @@ pub(super) fn prove(
     client: Evidence<'_>,
     server: Evidence<'_>,
 ) -> Vec<Check> {
-    let tunnel = plan.tunnel(&arrangement.engine, &arrangement.underlay);
-    let ends = tunnel.and_then(|tunnel| tunnel.ends(&arrangement.pair));
+    let ends: Vec<_> = plan.tunnels_of(arrangement).filter_map(|tunnel| tunnel.ends(&arrangement.pair)).collect();
+    let swapped = ends.iter().map(|(client, server)| (*server, *client)).collect();
     let mut checks = Vec::new();
     let (at_client, at_server) = (client.node, server.node);
-    for (evidence, other, here_and_there) in
-        [(client, at_server, ends), (server, at_client, ends.map(|(client, server)| (server, client)))]
-    {
-        let carried = match here_and_there {
-            Some((here, there)) => {
-                checks.push(far_end(plan, keys, evidence, here, there));
-                checks.push(tunnel_carried(evidence, here));
-                evidence.outcome.tunnels.get(&here.interface).map_or(0, |tunnel| moved(tunnel).0)
-            }
-            None => evidence.received(),
-        };
+    for (evidence, other, ends) in [(client, at_server, ends), (server, at_client, swapped)] {
+        let mut carried = if ends.is_empty() { evidence.received() } else { 0 };
+        for (number, (here, there)) in ends.iter().enumerate() {
+            let through = if ends.len() > 1 { Some(here.interface.as_str()) } else { None };
+            checks.push(far_end(plan, keys, evidence, here, there, through));
+            checks.push(tunnel_carried(evidence, here, evidence.received_through(number, ends.len())));
+            carried += evidence.outcome.tunnels.get(&here.interface).map_or(0, |tunnel| moved(tunnel).0);
+        }
         checks.push(underlay_carried(evidence, &arrangement.underlay, carried));
-        let busy = here_and_there.map(|(here, _)| here.interface.as_str());
-        checks.extend(others_rested(plan, evidence, busy));
-        checks.extend(found_ones_rested(plan, keys, evidence, other, busy, carried));
+        let busy: Vec<&str> = ends.iter().map(|(here, _)| here.interface.as_str()).collect();
+        checks.extend(others_rested(plan, evidence, &busy));
+        checks.extend(found_ones_rested(plan, keys, evidence, other, &busy, carried));
         checks.extend(other_underlays_rested(plan, arrangement, evidence, carried));
     }
     checks
 }
 
-/// The tunnel's peer is where the plan put it: a relay on the same underlay has another address.
-fn far_end(plan: &Plan, keys: &Keys, evidence: Evidence<'_>, here: &TunnelEnd, there: &TunnelEnd) -> Check {
+/// The tunnel's peer is where the plan put it: a relay on the same underlay has another address. `through` names the device
+/// where there are several.
+fn far_end(
+    plan: &Plan,
+    keys: &Keys,
+    evidence: Evidence<'_>,
+    here: &TunnelEnd,
+    there: &TunnelEnd,
+    through: Option<&str>,
+) -> Check {
     // The underlay's own address of the other node is what counts, not what the tunnel was told to call.
     let underlay = plan.tunnels.iter().find(|tunnel| tunnel.ends.contains(here)).map(|tunnel| tunnel.underlay.as_str());
     let expected = underlay
@@ -101,23 +122,28 @@ fn far_end(plan: &Plan, keys: &Keys, evidence: Evidence<'_>, here: &TunnelEnd, t
     let mut said: Vec<String> = seen.iter().map(text).collect();
     said.dedup();
     Check {
-        check: format!("outer address of {}, seen by {}", there.node, evidence.node),
+        check: match through {
+            Some(device) => format!("outer address of {}, seen by {} through {device}", there.node, evidence.node),
+            None => format!("outer address of {}, seen by {}", there.node, evidence.node),
+        },
         expected: text(&expected),
         seen: if said.is_empty() { "nothing".to_owned() } else { said.join(", then ") },
         holds: expected.is_some() && !seen.is_empty() && seen.iter().all(|address| *address == expected),
     }
 }
 
-/// The tunnel delivered at least what the generator received.
-fn tunnel_carried(evidence: Evidence<'_>, here: &TunnelEnd) -> Check {
-    let least = evidence.received();
+/// The tunnel delivered at least what the generator received by it, where that is known.
+fn tunnel_carried(evidence: Evidence<'_>, here: &TunnelEnd, least: Option<u64>) -> Check {
     let interface = evidence.rx_bytes(&here.interface);
     let engine = evidence.outcome.tunnels.get(&here.interface).map(|around| moved(around).0);
     Check {
         check: format!("bytes received through {} of {}", here.interface, evidence.node),
-        expected: format!("{least} at least"),
+        expected: match least {
+            Some(least) => format!("{least} at least"),
+            None => "the bytes of its streams, of which none was counted".to_owned(),
+        },
         seen: format!("{} by its device, {} by its engine", or_nothing(interface), or_nothing(engine)),
-        holds: interface.is_some_and(|bytes| bytes >= least) && engine.is_some_and(|bytes| bytes >= least),
+        holds: least.is_some_and(|least| [interface, engine].iter().all(|seen| seen.is_some_and(|seen| seen >= least))),
     }
 }
 
@@ -133,10 +159,10 @@ fn underlay_carried(evidence: Evidence<'_>, underlay: &str, least: u64) -> Check
 }
 
 /// Tunnels that were not measured moved no more than handshakes and keepalives.
-fn others_rested(plan: &Plan, evidence: Evidence<'_>, busy: Option<&str>) -> Option<Check> {
+fn others_rested(plan: &Plan, evidence: Evidence<'_>, busy: &[&str]) -> Option<Check> {
     let others = || {
         let tunnels = evidence.outcome.tunnels.iter();
-        tunnels.filter(|(name, _)| Some(name.as_str()) != busy && !is_found(plan, evidence.node, name))
+        tunnels.filter(|(name, _)| !busy.contains(&name.as_str()) && !is_found(plan, evidence.node, name))
     };
     let most = others().map(|(_, around)| around.after.peers.len() as u64 * REST_PER_PEER).sum::<u64>();
     let seen = others().map(|(_, around)| moved(around)).map(|(received, sent)| received.max(sent)).sum::<u64>();
@@ -154,13 +180,13 @@ fn found_ones_rested(
     keys: &Keys,
     evidence: Evidence<'_>,
     other: &str,
-    busy: Option<&str>,
+    busy: &[&str],
     carried: u64,
 ) -> Option<Check> {
     let theirs: Vec<_> = keys.iter().filter(|((node, _), _)| node == other).map(|(_, key)| *key).collect();
     let tunnels = evidence.outcome.tunnels.iter();
     let seen: Vec<u64> = tunnels
-        .filter(|(name, _)| Some(name.as_str()) != busy && is_found(plan, evidence.node, name))
+        .filter(|(name, _)| !busy.contains(&name.as_str()) && is_found(plan, evidence.node, name))
         .map(|(_, around)| moved_with(around, |key| theirs.contains(key)))
         .map(|(received, sent)| received.max(sent))
         .collect();
@@ -223,3 +249,6 @@ fn moved_with(around: &Around<Status>, counts: impl Fn(&PublicKey) -> bool) -> (
 fn or_nothing(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "nothing (not counted)".to_owned(), |bytes| bytes.to_string())
 }
+
+#[cfg(test)]
+mod tests;

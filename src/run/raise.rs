@@ -50,8 +50,8 @@ pub struct Lab {
     /// What the node's settings are, read back, and why they and its queues are not as they should be: by node.
     granted: BTreeMap<String, Vec<Granted>>,
     refused: BTreeMap<String, String>,
-    /// Why cells cannot be measured, by (engine level, underlay).
-    unavailable: BTreeMap<(String, String), String>,
+    /// Why tunnels cannot be measured, by engine level, underlay and number.
+    unavailable: BTreeMap<(String, String, u32), String>,
     /// Tunnels that something else manages.
     found: Found,
 }
@@ -243,18 +243,20 @@ impl Lab {
     fn tun_is_closed(&mut self, plan: &Plan, node: &NodePlan) {
         let Some(Err(why)) = self.facts.get(&node.name).map(|facts| &facts.tun) else { return };
         for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(|end| end.node == node.name)) {
-            let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
+            let cell = which(tunnel);
             self.unavailable.entry(cell).or_insert_with(|| format!("node {} has no TUN device: {why}", node.name));
         }
     }
 
     fn tunnel_refused(&mut self, plan: &Plan, node: &str, interface: &str, why: &str) {
         for (engine, underlay) in found::refused(plan, node, interface) {
-            self.unavailable.entry((engine, underlay)).or_insert_with(|| format!("{interface} on node {node}: {why}"));
+            self.unavailable
+                .entry((engine, underlay, 0))
+                .or_insert_with(|| format!("{interface} on node {node}: {why}"));
         }
         let is_it = |end: &TunnelEnd| end.node == node && end.interface == interface;
         for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(is_it)) {
-            let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
+            let cell = which(tunnel);
             self.unavailable.entry(cell).or_insert_with(|| format!("{interface} on node {node}: {why}"));
         }
         // Else every switch would start it again.
@@ -265,12 +267,9 @@ impl Lab {
 
     /// Wakes every tunnel and waits until both ends of each pair have a session.
     async fn shake_hands(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let usable = |lab: &Self, tunnel: &TunnelPlan| {
-            !lab.unavailable.contains_key(&(tunnel.engine.clone(), tunnel.underlay.clone()))
-        };
         let mut targets: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         let mut wanted = Vec::new();
-        for tunnel in plan.tunnels.iter().filter(|tunnel| usable(self, tunnel)) {
+        for tunnel in plan.tunnels.iter().filter(|tunnel| self.has(tunnel)) {
             for (client, server) in plan.pairs.iter().filter_map(|pair| tunnel.ends(pair)) {
                 targets.entry(client.node.clone()).or_default().push(server.inner.addr());
                 wanted.push((tunnel, client, server));
@@ -291,7 +290,7 @@ impl Lab {
             if Instant::now() >= deadline {
                 for (tunnel, client, server) in wanted {
                     let why = self.why_none(&statuses, client, server);
-                    let cell = (tunnel.engine.clone(), tunnel.underlay.clone());
+                    let cell = which(tunnel);
                     let text = format!(
                         "no handshake from {} to {} within {} s: {why}",
                         client.node,
@@ -394,9 +393,11 @@ impl Lab {
         if let Some((node, why)) = ends.iter().find_map(|(node, _)| Some((node, self.refused.get(*node)?))) {
             return Ok(Err(format!("node {node}: {why}")));
         }
-        let cell = (arrangement.engine.clone(), arrangement.underlay.clone());
-        let pair = (cell.0.clone(), cell.1.clone(), arrangement.pair.clone());
-        let why = self.unavailable.get(&cell).or_else(|| self.found.missing.get(&pair));
+        let (engine, underlay) = (&arrangement.engine, &arrangement.underlay);
+        let pair = (engine.clone(), underlay.clone(), arrangement.pair.clone());
+        let tunnels = (0..arrangement.tunnels.unwrap_or(1)).map(|number| (engine.clone(), underlay.clone(), number));
+        let why = tunnels.filter_map(|tunnel| self.unavailable.get(&tunnel)).next();
+        let why = why.or_else(|| self.found.missing.get(&pair));
         Ok(why.map_or(Ok(()), |why| Err(why.clone())))
     }
 
@@ -517,7 +518,8 @@ async fn said_while<T>(what: &str, work: impl Future<Output = T>, watch: &mut dy
 
 /// The engines of the tunnels that a plan makes.
 fn made(plan: &Plan) -> String {
-    let mut names: Vec<&str> = plan.tunnels.iter().map(|tunnel| tunnel.engine.as_str()).collect();
+    let first = plan.tunnels.iter().filter(|tunnel| tunnel.number == 0);
+    let mut names: Vec<&str> = first.map(|tunnel| tunnel.engine.as_str()).collect();
     names.dedup();
     names.join(", ")
 }
@@ -532,6 +534,11 @@ fn and_then(error: anyhow::Error, down: anyhow::Result<()>) -> anyhow::Error {
             with_causes(after.as_ref())
         ),
     }
+}
+
+/// Which tunnel it is: its engine level, underlay and number.
+fn which(tunnel: &TunnelPlan) -> (String, String, u32) {
+    (tunnel.engine.clone(), tunnel.underlay.clone(), tunnel.number)
 }
 
 /// Where a device is: its node and interface.

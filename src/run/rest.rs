@@ -57,6 +57,7 @@ mod tests {
             pair: pair.clone(),
             underlay: "private".to_owned(),
             engine: engine.to_owned(),
+            tunnels: None,
             stack: "standard".to_owned(),
             settings: None,
         };

@@ -88,9 +88,8 @@ pub(super) fn settings(plan: &Plan, arrangement: &Arrangement, node: &str, pinne
     let mut mtus = BTreeMap::new();
     if let (Some(mtu), Some(underlay)) = (named.mtu, plan.underlay(&arrangement.underlay)) {
         mtus.extend(interfaces.iter().map(|interface| (interface.clone(), mtu)));
-        let tunnel = plan.tunnel(&arrangement.engine, &arrangement.underlay);
-        let of_node = |tunnel: &'_ TunnelPlan| tunnel.ends.iter().position(|end| end.node == node);
-        if let Some((tunnel, end)) = tunnel.and_then(|tunnel| Some((tunnel, tunnel.ends.get(of_node(tunnel)?)?))) {
+        for tunnel in plan.tunnels_of(arrangement) {
+            let Some(end) = tunnel.ends.iter().find(|end| end.node == node) else { continue };
             let overhead = u64::from(underlay.mtu.get().saturating_sub(tunnel.mtu.get()));
             if let Ok(inner) = Mtu::new(u64::from(mtu.get()).saturating_sub(overhead)) {
                 mtus.insert(end.interface.clone(), inner);

@@ -67,6 +67,11 @@ pub(super) async fn measure(
     let direction = test.direction.unwrap_or(Direction::Forward);
     let pinned = |node: &str| lab.pinned(plan, node, &arrangement.underlay);
     let (client_pinned, server_pinned) = (pinned(&arrangement.pair.client), pinned(&arrangement.pair.server));
+    let devices: Vec<[&str; 2]> = plan
+        .tunnels_of(arrangement)
+        .filter_map(|tunnel| tunnel.ends(&arrangement.pair))
+        .map(|(client, server)| [client.interface.as_str(), server.interface.as_str()])
+        .collect();
     let both = Both {
         client: &client,
         server: &server,
@@ -76,10 +81,7 @@ pub(super) async fn measure(
             Direction::Reverse => client_pinned.as_deref(),
         },
         direction,
-        devices: plan
-            .tunnel(&arrangement.engine, &arrangement.underlay)
-            .and_then(|tunnel| tunnel.ends(&arrangement.pair))
-            .map(|(client, server)| [client.interface.as_str(), server.interface.as_str()]),
+        devices: &devices,
     };
     let measured = metrics::measured(test, both);
     run.metrics = measured.metrics;

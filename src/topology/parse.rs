@@ -10,12 +10,12 @@ use super::diagnostic::{Problems, TopologyError};
 use super::nodes::{self, Nodes};
 use super::places::Places;
 use super::reader::Table;
-use super::{Topology, policy, sections, tests_and_profiles};
+use super::{Topology, policy, sections, tests_and_profiles, tunnels};
 use crate::cell::{Factor, printable};
 use crate::units::Ratio;
 
 /// The keys at the top of a file.
-pub(super) const KEYS: [&str; 13] = [
+pub(super) const KEYS: [&str; 14] = [
     "question",
     "nodes",
     "node",
@@ -25,6 +25,7 @@ pub(super) const KEYS: [&str; 13] = [
     "policy",
     "engines",
     "engine",
+    "tunnels",
     "underlay",
     "stack",
     "stacks",
@@ -89,6 +90,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
     let nodes = nodes::nodes(&root, &underlays, problems);
     let pairs = nodes::pairs(&root, &nodes, &underlays, problems);
     let (engines, engine_levels) = sections::engines(&root, problems);
+    let tunnels = tunnels::tunnels(&root, &engines, problems);
     let (stacks, stack_levels) = sections::stacks(&root, nodes.are_here(), problems);
     let settings = sections::settings(&root, nodes.are_here(), problems);
     let tests = tests_and_profiles::tests(&root, problems);
@@ -111,6 +113,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
             Factor::Pair => pairs.len(),
             Factor::Underlay => underlays.len(),
             Factor::Engine => engine_levels.len(),
+            Factor::Tunnels => tunnels.len(),
             Factor::Stack => stack_levels.len(),
             Factor::Settings => settings.len(),
             // Profiles and options change the levels of these.
@@ -122,7 +125,11 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
             | Factor::CongestionControl => usize::MAX,
         };
         if levels < 2 {
-            let help = format!("name a second {}, or compare something else", compare.get_ref());
+            let help = if *compare.get_ref() == Factor::Tunnels {
+                "write two numbers, like `tunnels = [1, 2]`, or compare something else".to_owned()
+            } else {
+                format!("name a second {}, or compare something else", compare.get_ref())
+            };
             problems.push(
                 compare.span(),
                 format!("there is nothing to compare: {levels} {} named", compare.get_ref()),
@@ -142,6 +149,7 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
         underlays: underlays.into_iter().map(Spanned::into_inner).collect(),
         engines,
         engine_levels,
+        tunnels,
         stacks,
         stack_levels,
         settings,

@@ -1,11 +1,12 @@
 //! The topologies that come with the program, by name.
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 4] = [
+pub const SHIPPED: [(&str, &str); 5] = [
     ("two-stacks", include_str!("../../topologies/two-stacks.toml")),
     ("pair", include_str!("../../topologies/pair.toml")),
     ("four-nodes", include_str!("../../topologies/four-nodes.toml")),
     ("cross-directions", include_str!("../../topologies/cross-directions.toml")),
+    ("parallel", include_str!("../../topologies/parallel.toml")),
 ];
 
 /// The text of the shipped topology called `name`.

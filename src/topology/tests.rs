@@ -152,7 +152,7 @@ fn an_error_shows_file_line_column_snippet_and_remedy() {
     2 | noodes = ["a1", "a2"]
       | ^^^^^^
       |
-      = help: did you mean `nodes`? the keys of a topology are question, nodes, node, pairs, compare, min_effect, policy, engines, engine, underlay, stack, stacks, settings, test, profile
+      = help: did you mean `nodes`? the keys of a topology are question, nodes, node, pairs, compare, min_effect, policy, engines, engine, tunnels, underlay, stack, stacks, settings, test, profile
     "#);
 }
 
@@ -350,8 +350,31 @@ fn stacks_and_settings_name_levels_and_every_definition_is_used() {
 }
 
 #[test]
+fn tunnels_are_a_number_or_several() {
+    let tunnels = |value: &str| changed("pairs", &format!("tunnels = {value}\npairs"));
+    assert_eq!(right(RIGHT).tunnels, [] as [u32; 0]);
+    assert_eq!(right(&tunnels("4")).tunnels, [4]);
+    assert_eq!(right(&tunnels("[2, 1, 64]")).tunnels, [2, 1, 64]);
+    for (value, words) in [
+        ("0", "`tunnels` = 0 is out of range / write a whole number from 1 to 64"),
+        ("[1, 65]", "`tunnels` = 65 is out of range"),
+        ("[1, 1]", "names this twice"),
+        ("[]", "is an empty list"),
+        ("\"2\"", "is text, not a whole number"),
+        ("{}", "is a table, not a whole number"),
+    ] {
+        let problem = problem(&tunnels(value));
+        assert!(problem.contains(words), "{value}: {problem}");
+    }
+    let compared = problem(&tunnels("2\ncompare = \"tunnels\""));
+    assert!(compared.contains("nothing to compare: 1 tunnels named / write two numbers"), "{compared}");
+    let raw = problem(&tunnels("2\nengines = [\"raw\"]"));
+    assert!(raw.contains("the raw underlay has no tunnels"), "{raw}");
+}
+
+#[test]
 fn a_comparison_needs_two_levels() {
-    for factor in ["pair", "underlay", "stack", "settings"] {
+    for factor in ["pair", "underlay", "tunnels", "stack", "settings"] {
         let problem = problem(&changed("pairs", &format!("compare = \"{factor}\"\npairs")));
         assert!(problem.contains("nothing to compare"), "{problem}");
     }

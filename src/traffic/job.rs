@@ -42,6 +42,10 @@ pub struct Job {
     /// [`Prepared::ports`](super::Prepared::ports). A server that is given an address serves nobody else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<(IpAddr, Vec<u16>)>,
+    /// More paths between the two ends, for streams. The first path is that of `local`; stream `i` takes path `i` modulo
+    /// their number. The probe takes the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_paths: Vec<Path>,
     /// The congestion control of every TCP socket: set, and read back from the live socket. `None` leaves the
     /// system's default, which is then read back all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +61,18 @@ pub struct Job {
     pub probe: Option<ProbeSpec>,
     /// The same on both ends: names the job on the wire, so that strangers' packets are not counted, and fills payloads.
     pub seed: u64,
+}
+
+/// Another way between the two ends: another tunnel, with addresses of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Path {
+    /// As [`Job::local`].
+    pub local: IpAddr,
+    /// As [`Job::local_interface`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_interface: Option<String>,
+    /// The other end's address; its ports are all in [`Job::peer`].
+    pub peer: IpAddr,
 }
 
 /// What a job does.
@@ -120,6 +136,29 @@ impl Job {
         (self.role == Role::Client) == (self.direction == Direction::Forward)
     }
 
+    /// How many paths the streams are spread over.
+    pub(super) fn paths(&self) -> usize {
+        1 + self.more_paths.len()
+    }
+
+    /// The path that stream number `index` takes.
+    pub(super) fn path_of(&self, index: u16) -> usize {
+        usize::from(index) % self.paths()
+    }
+
+    /// This job with the addresses of path number `path` and no other.
+    pub(super) fn on_path(&self, path: usize) -> Self {
+        let mut job = Self { more_paths: Vec::new(), ..self.clone() };
+        if let Some(other) = path.checked_sub(1).and_then(|other| self.more_paths.get(other)) {
+            job.local = other.local;
+            job.local_interface.clone_from(&other.local_interface);
+            if let Some((address, _)) = &mut job.peer {
+                *address = other.peer;
+            }
+        }
+        job
+    }
+
     /// Refuses what cannot be done.
     pub(super) fn check(&self) -> Result<(), TrafficError> {
         let bad = |reason: String| Err(TrafficError::BadJob { reason });
@@ -144,6 +183,17 @@ impl Job {
                 }
                 Some(_) => {}
             }
+        }
+        if let Some(path) = self.more_paths.iter().find(|path| path.peer.is_ipv6() != path.local.is_ipv6()) {
+            return bad(format!("{} cannot reach {}: another family", path.local, path.peer));
+        }
+        let streams = match self.kind {
+            JobKind::TcpStream { streams, .. } => usize::from(streams),
+            JobKind::UdpStream { flows, .. } => usize::from(flows),
+            JobKind::TcpRr { .. } | JobKind::UdpRr { .. } | JobKind::TcpCrr { .. } | JobKind::Ping { .. } => 1,
+        };
+        if self.paths() > streams.max(1) {
+            return bad(format!("{} paths are more than {streams} streams can be spread over", self.paths()));
         }
         if let Some(probe) = self.probe {
             not_zero("probes per second", probe.rate.per_second())?;

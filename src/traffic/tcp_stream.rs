@@ -32,11 +32,16 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, streams: u16, buffers: Buf
     let name = |index: u16| if sends { format!("tcp-tx-{index}") } else { format!("tcp-rx-{index}") };
     match job.role {
         Role::Server => {
-            let listener = Arc::new(sockets::listen(job, streams, buffers)?);
-            control.watch(&listener);
-            ports.push(sockets::port(&listener)?);
+            let mut listeners = Vec::with_capacity(job.paths());
+            for path in 0..job.paths() {
+                let job = job.on_path(path);
+                let listener = Arc::new(sockets::listen(&job, streams, buffers)?);
+                control.watch(&listener);
+                ports.push(sockets::port(&listener)?);
+                listeners.push((job, listener));
+            }
             for index in 0..streams {
-                let (job, listener) = (job.clone(), Arc::clone(&listener));
+                let (job, listener) = listeners[job.path_of(index)].clone();
                 workers.push(Worker::spawn(control, name(index), move |control| {
                     let (socket, index) = sockets::accept(control, &job, &listener)?;
                     run(control, &job, &socket, index, buffers)
@@ -45,9 +50,10 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, streams: u16, buffers: Buf
         }
         Role::Client => {
             for index in 0..streams {
-                let socket = Arc::new(sockets::connect(job, 0, index, buffers)?);
+                let path = job.path_of(index);
+                let job = job.on_path(path);
+                let socket = Arc::new(sockets::connect(&job, path, index, buffers)?);
                 control.watch(&socket);
-                let job = job.clone();
                 workers.push(Worker::spawn(control, name(index), move |control| {
                     run(control, &job, &socket, index, buffers)
                 })?);

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::units::{BitRate, Bytes, Direction, PacketRate};
 
+mod paths;
+
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
@@ -27,6 +29,7 @@ fn server(kind: JobKind, direction: Direction) -> Job {
         local: V4,
         local_interface: None,
         peer: None,
+        more_paths: Vec::new(),
         // The one that every kernel has and lets anybody choose.
         congestion_control: Some("reno".to_owned()),
         warmup: Duration::from_millis(50),

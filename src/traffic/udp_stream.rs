@@ -79,15 +79,16 @@ pub(super) fn open(
     let mut ports = Vec::new();
     let mut workers = Vec::with_capacity(usize::from(flows));
     for index in 0..flows {
-        let socket = sockets::udp_socket(job, buffers)?;
+        let job = job.on_path(job.path_of(index));
+        let socket = sockets::udp_socket(&job, buffers)?;
         match job.role {
             Role::Server => ports.push(sockets::udp_port(&socket)?),
             Role::Client => {
-                let peer = sockets::peer(job, usize::from(index))?;
+                let peer = sockets::peer(&job, usize::from(index))?;
                 socket.connect(peer).map_err(|source| TrafficError::Connect { peer, source })?;
             }
         }
-        let flow = Flow { job: job.clone(), socket, index, payload: payload.get() as usize, interval_ns, buffers };
+        let flow = Flow { job, socket, index, payload: payload.get() as usize, interval_ns, buffers };
         let worker = if sends {
             Worker::spawn(control, format!("udp-tx-{index}"), move |control| send::run(control, &flow))
         } else {

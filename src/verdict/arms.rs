@@ -10,7 +10,7 @@ use crate::record::{Bottleneck, Run};
 pub(super) type Level = BTreeMap<String, Vec<Visit>>;
 
 /// What is compared in one cell: level, then metric, then pair.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Arm {
     /// Usable runs with the metric.
     pub(super) metrics: BTreeMap<String, BTreeMap<String, Level>>,
@@ -40,6 +40,15 @@ impl Arm {
         }
         pairs.into_values().collect()
     }
+
+    /// Adds the runs of `other`, which has other levels.
+    fn join(&mut self, other: Self) {
+        for (metric, levels) in other.metrics {
+            self.metrics.entry(metric).or_default().extend(levels);
+        }
+        self.usable.extend(other.usable);
+        self.bound_by.extend(other.bound_by);
+    }
 }
 
 /// Every usable run of `sources`, sorted by the cell without its pair and without the compared factor.
@@ -67,7 +76,43 @@ pub(super) fn collect(sources: &[Source<'_>], by: &By) -> BTreeMap<Cell, Arm> {
             }
         }
     }
+    if by_engine(by) {
+        stand_beside(&mut arms);
+    }
     arms
+}
+
+/// What has no tunnels, the raw underlay, stands among engines beside each of their levels.
+fn stand_beside(arms: &mut BTreeMap<Cell, Arm>) {
+    let without: Vec<Cell> = arms.keys().filter(|cell| cell.get(Factor::Tunnels).is_none()).cloned().collect();
+    for cell in without {
+        let has = |arm: &Arm, level: &String| arm.usable.contains_key(level);
+        let levels: Vec<String> = arms[&cell].usable.keys().cloned().collect();
+        let beside: Vec<Cell> = arms.keys().filter(|other| **other != cell && belongs(&cell, other)).cloned().collect();
+        // An engine that has them in some runs and not in others was not measured in one way.
+        if beside.is_empty() || beside.iter().any(|other| levels.iter().any(|level| has(&arms[other], level))) {
+            continue;
+        }
+        let Some(arm) = arms.remove(&cell) else { continue };
+        for other in beside {
+            arms.entry(other).or_default().join(arm.clone());
+        }
+    }
+}
+
+/// Whether what was measured in `own` stands in `cell`: the same, or without the tunnels that it has there.
+fn belongs(own: &Cell, cell: &Cell) -> bool {
+    own == cell || (own.get(Factor::Tunnels).is_none() && *own == cell.clone().without(Factor::Tunnels))
+}
+
+/// Whether a run of these factors stands in `cell` of a comparison.
+pub(super) fn is_in(by: &By, factors: &Cell, cell: &Cell) -> bool {
+    let own = shared(by, factors);
+    if by_engine(by) { belongs(&own, cell) } else { own == *cell }
+}
+
+const fn by_engine(by: &By) -> bool {
+    matches!(by, By::Factor { factor: Factor::Engine, .. })
 }
 
 /// The compared level of a run; absent where the factor does not apply to it.

@@ -87,7 +87,11 @@ pub(super) fn differences(sources: &[Source<'_>], by: &By, policy: &Policy) -> V
 fn explains(by: &By) -> &'static [&'static str] {
     match by {
         By::Factor { factor: Factor::Underlay, .. } => &["mtu", "mss", "family", "underlay", "interface"],
-        By::Factor { factor: Factor::Engine, .. } => &["engine", "offload", "offloads", "gso", "gro", "interface"],
+        By::Factor { factor: Factor::Engine, .. } => {
+            &["engine", "offload", "offloads", "gso", "gro", "interface", "tunnels"]
+        }
+        // Settings are read back of every tunnel's device.
+        By::Factor { factor: Factor::Tunnels, .. } => &["tunnels", "settings"],
         By::Factor { factor: Factor::Stack, .. } => &["stack", "delivery", "conntrack"],
         By::Factor { factor: Factor::Settings, .. } => {
             &["settings", "sysctl", "rps", "queues", "offload", "offloads", "mtu", "mss"]

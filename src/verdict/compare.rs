@@ -202,6 +202,7 @@ impl Context<'_> {
             Factor::Payload,
             Factor::CongestionControl,
             Factor::Engine,
+            Factor::Tunnels,
             Factor::Stack,
             Factor::Settings,
             Factor::Underlay,

@@ -164,7 +164,7 @@ impl<'a> Context<'a> {
             || self
                 .unmeasured
                 .iter()
-                .any(|gone| gone.factors.get(*factor) == Some(level) && arms::shared(self.by, &gone.factors) == *cell)
+                .any(|gone| gone.factors.get(*factor) == Some(level) && arms::is_in(self.by, &gone.factors, cell))
     }
 
     fn min_effect(&self, draft: &Draft<'_>) -> f64 {
@@ -186,7 +186,7 @@ impl<'a> Context<'a> {
             By::Factor { factor, .. } => self.sources.len() > 1 && *factor == Factor::Engine && only_engines,
         };
         let measured = draft.measured.as_ref().filter(|measured| applies && measured.scale == Scale::Ratio)?;
-        let cell = draft.cell.clone().with(Factor::Engine, RAW);
+        let cell = draft.cell.clone().with(Factor::Engine, RAW).without(Factor::Tunnels);
         let raw = drafts
             .iter()
             .find(|other| other.cell == cell && other.metric == draft.metric && other.level == draft.level);
@@ -282,7 +282,7 @@ impl<'a> Context<'a> {
                     By::Factor { factor, .. } => gone.factors.get(*factor) == Some(level),
                     By::Record => true,
                 };
-                at_level && arms::shared(self.by, &gone.factors) == draft.cell
+                at_level && arms::is_in(self.by, &gone.factors, &draft.cell)
             });
             let why = gone.map_or_else(|| "it was not measured".to_owned(), |gone| printable(&gone.why));
             Some(format!("no usable run at {}: {why}", printable(level)))

@@ -6,6 +6,7 @@ mod families;
 mod picks;
 mod records;
 mod series;
+mod tunnels;
 
 use super::*;
 use crate::record::fixture::Made;

@@ -32,7 +32,7 @@ pub(crate) const TESTS: &[super::Test] = &[
 const PEERS: [&str; 3] = ["wireguard-go", "boringtun-cli", "gotatun"];
 
 /// The program, where there is one.
-fn peer(name: &str) -> Option<PathBuf> {
+pub(crate) fn peer(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from(std::env::var_os("WGLAB_PEERS")?);
     [root.join(name), root.join("bin").join(name)].into_iter().find(|path| path.is_file())
 }

@@ -27,6 +27,7 @@ mod network;
 mod product;
 mod resume;
 mod settings;
+mod spread;
 mod tamper;
 mod traffic;
 mod up;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     if command == AGENT_COMMAND {
         return agent::serve();
     }
-    if [tamper::MISROUTE, tamper::UNPIN, tamper::DETOUR, tamper::RELAY].contains(&command.as_str()) {
+    if tamper::ALL.contains(&command.as_str()) {
         return tamper::main(&command, &std::env::args().nth(2).unwrap());
     }
     if command == lab::HOLD_COMMAND {
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         up::TESTS,
         resume::TESTS,
         settings::TESTS,
+        spread::TESTS,
         interop::TESTS,
         found::TESTS,
         traffic::TESTS,

@@ -40,6 +40,12 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         "what_is_the_users_stays_untouched" => (&["unshare", "ip", "nft", "cmp"], false),
         "an_outer_flow_over_another_underlay_is_refused" => (&["ip"], true),
         "an_outer_flow_through_a_relay_is_refused"
+        | "streams_are_spread_over_several_tunnels"
+        | "several_tunnels_of_wireguard_go"
+        | "several_tunnels_of_boringtun_cli"
+        | "several_tunnels_of_gotatun"
+        | "streams_that_take_one_of_two_tunnels_are_refused"
+        | "one_of_two_tunnels_through_a_relay_is_refused"
         | "interfaces_of_others_are_measured_and_left_as_they_were"
         | "interfaces_that_do_not_join_say_why"
         | "a_topology_written_from_hosts_or_interfaces_runs" => (&[], true),

@@ -13,6 +13,14 @@ pub(crate) const MISROUTE: &str = "tamper-misroute";
 pub(crate) const UNPIN: &str = "tamper-unpin";
 /// The tunnel's far end is the relay.
 pub(crate) const DETOUR: &str = "tamper-detour";
+/// The far end of the second tunnel alone is the relay.
+pub(crate) const DETOUR_SECOND: &str = "tamper-detour-second";
+/// Every stream takes the first tunnel, whichever it was given.
+pub(crate) const ONE_TUNNEL: &str = "tamper-one-tunnel";
+/// A relay to the second tunnel.
+pub(crate) const RELAY_SECOND: &str = "tamper-relay-second";
+/// What this program can be.
+pub(crate) const ALL: [&str; 7] = [MISROUTE, UNPIN, DETOUR, RELAY, DETOUR_SECOND, ONE_TUNNEL, RELAY_SECOND];
 /// A node that passes datagrams on between two others.
 pub(crate) const RELAY: &str = "tamper-relay";
 
@@ -21,12 +29,17 @@ const NODES: [&str; 3] = ["198.18.0.6", "198.18.0.10", "198.18.0.14"];
 
 /// The port that a plan gives the tunnels over the first underlay.
 const TUNNEL: u16 = 21_820;
+/// That of the second ones.
+const SECOND: u16 = TUNNEL + 1;
 /// The relay's own.
 const RELAYED: u16 = 9_999;
 
 pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
     match mode {
-        RELAY => relay(wglab),
+        RELAY => relay(wglab, TUNNEL),
+        RELAY_SECOND => relay(wglab, SECOND),
+        ONE_TUNNEL => between(wglab, one_tunnel, || {}),
+        DETOUR_SECOND => between(wglab, |message| detour(message, SECOND), || {}),
         UNPIN => between(wglab, unpin, || {}),
         MISROUTE => between(wglab, unpin, || {
             background(|| {
@@ -35,7 +48,7 @@ pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
                 Command::new("ip").args(route).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
             });
         }),
-        _ => between(wglab, detour, || {}),
+        _ => between(wglab, |message| detour(message, TUNNEL), || {}),
     }
 }
 
@@ -48,8 +61,22 @@ fn unpin(message: &str) -> String {
     value.to_string()
 }
 
-fn detour(message: &str) -> String {
-    message.replace(&format!("{}:{TUNNEL}", NODES[1]), &format!("{}:{RELAYED}", NODES[2]))
+fn detour(message: &str, tunnel: u16) -> String {
+    message.replace(&format!("{}:{tunnel}", NODES[1]), &format!("{}:{RELAYED}", NODES[2]))
+}
+
+/// The job's other paths become copies of its first one.
+fn one_tunnel(message: &str) -> String {
+    let mut value: serde_json::Value = serde_json::from_str(message).unwrap();
+    if let Some(job) = value.pointer_mut("/prepare/job") {
+        let path = serde_json::json!({
+            "local": job["local"], "local_interface": job["local_interface"], "peer": job["peer"][0],
+        });
+        for other in job.get_mut("more_paths").and_then(|paths| paths.as_array_mut()).into_iter().flatten() {
+            *other = path.clone();
+        }
+    }
+    value.to_string()
 }
 
 /// A real agent behind this program, which changes what it is asked.
@@ -95,10 +122,10 @@ fn background(attempt: impl Fn() -> bool + Send + 'static) {
 
 /// An ordinary agent, and a relay beside it: whatever the first node sends here goes on to the second
 /// node's tunnel, and back.
-fn relay(wglab: &str) -> ExitCode {
-    std::thread::spawn(|| {
+fn relay(wglab: &str, tunnel: u16) -> ExitCode {
+    std::thread::spawn(move || {
         let socket = UdpSocket::bind(("0.0.0.0", RELAYED)).unwrap();
-        let (first, second) = (at(NODES[0]), at(NODES[1]));
+        let (first, second) = (at(NODES[0], tunnel), at(NODES[1], tunnel));
         let mut buffer = vec![0; 65_535];
         // A datagram that cannot go on is lost, as relays lose it.
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
@@ -110,6 +137,6 @@ fn relay(wglab: &str) -> ExitCode {
     ExitCode::from(u8::from(!status.success()))
 }
 
-fn at(address: &str) -> SocketAddr {
-    SocketAddr::new(address.parse().unwrap(), TUNNEL)
+fn at(address: &str, tunnel: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), tunnel)
 }

@@ -59,6 +59,7 @@ fn try_few_ports() -> Result<(), String> {
         local: here,
         local_interface: None,
         peer: None,
+        more_paths: Vec::new(),
         congestion_control: None,
         warmup: Duration::from_millis(100),
         duration: Duration::from_secs(1),

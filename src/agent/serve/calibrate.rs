@@ -22,6 +22,7 @@ pub(super) fn calibrate() -> Result<Calibration, TrafficError> {
         local: here,
         local_interface: None,
         peer: Some((here, ports)),
+        more_paths: Vec::new(),
         // In every kernel, and it does not pace: the host alone binds.
         congestion_control: Some("reno".to_owned()),
         warmup: WARMUP,
