@@ -17,8 +17,8 @@ use crate::verdict::{self, By, Comparison, GateResult, PickOptions, PickResult, 
 const SUMMARY: &str = "summary.json";
 
 pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exit> {
-    let records = files::records(&args.records)?;
     let by = args.by.as_deref().map(|text| text.parse::<By>().with_context(|| format!("--by {text}"))).transpose()?;
+    let records = files::records(&args.records)?;
     let by = by.or_else(|| (records.len() > 1).then_some(By::Record));
     let mut policy = policy(args.gate, args.policy.as_deref())?;
     policy.changed.extend(args.changed.iter().cloned());

@@ -87,11 +87,10 @@ fn what_is_gone(report: &Report<'_>, gone: &[(&Run, String)]) -> String {
     }
 }
 
-/// A reason without its line breaks, cut where a log begins to be long.
+/// A reason in one line, cut where a log begins to be long.
 fn in_one_line(why: &str) -> String {
     const MOST: usize = 320;
-    let words = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    let words = escape::plain(words.trim_end_matches(['.', ':', ';']));
+    let words = text::one_line(why.trim_end().trim_end_matches(['.', ':', ';']));
     match words.char_indices().nth(MOST) {
         Some((at, _)) => format!("{}...", &words[..at]),
         None => words,

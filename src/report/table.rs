@@ -166,7 +166,7 @@ pub(super) fn unmeasured(report: &Report<'_>) -> Vec<String> {
         .into_iter()
         .map(|(why, (runs, cells, first))| {
             let place = if cells == 1 { first } else { format!("{cells} cells, {first} the first") };
-            format!("{} of {place}: {}", text::count(runs, "run"), escape::plain(why))
+            format!("{} of {place}: {}", text::count(runs, "run"), text::one_line(why))
         })
         .collect()
 }

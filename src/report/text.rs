@@ -93,6 +93,11 @@ pub(super) fn percent(part: f64) -> String {
     if percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
+/// A reason without its line breaks: a daemon's last words have them.
+pub(super) fn one_line(why: &str) -> String {
+    super::escape::plain(&why.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
 /// `one`, `one and two`, `one, two and three`.
 pub(super) fn listed(items: &[String]) -> String {
     match items {

@@ -2,13 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::status::{CountersMean, ProcessStatus};
@@ -22,6 +26,8 @@ const SHOWN_LINES: usize = 15;
 /// A polite end takes this long at most; then SIGKILL.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the last lines of a process that has ended may take to be read.
+const LOG_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Which program it is, as far as its arguments and counters differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,9 +136,11 @@ fn start(
     }
     // A socket that nobody listens at is what a killed daemon left.
     remove_stale_socket(&spec.interface)?;
+    // A group of its own: what a script starts ends with it.
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .map_err(|source| TunnelError::Start { program: program.to_owned(), source })?;
     let log = Arc::new(Mutex::new(VecDeque::new()));
@@ -225,22 +233,51 @@ fn ask_version(program: &Path) -> Result<Option<String>, TunnelError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .map_err(failed)?;
     let begin = Instant::now();
-    while child.try_wait().map_err(failed)?.is_none() {
+    while reap(&mut child).map_err(failed)?.is_none() {
         if begin.elapsed() > VERSION_TIMEOUT {
-            child.kill().map_err(failed)?;
+            kill_group(&child);
             child.wait().map_err(failed)?;
             return Ok(None);
         }
         thread::sleep(Duration::from_millis(2));
     }
-    let output = child.wait_with_output().map_err(failed)?;
+    let said = [child.stdout.take().map(at_hand), child.stderr.take().map(at_hand)];
     let text = |bytes: &[u8]| {
         String::from_utf8_lossy(bytes).lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     };
-    Ok(text(&output.stdout).or_else(|| text(&output.stderr)))
+    Ok(said.iter().flatten().find_map(|said| text(said)))
+}
+
+/// What a pipe holds, without waiting for its end: somebody who left the group may keep it open.
+fn at_hand(mut pipe: impl Read + AsFd) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok() {
+        // What was read before the pipe was empty is kept.
+        let _would_block = pipe.read_to_end(&mut bytes);
+    }
+    bytes
+}
+
+/// Reaps a child that has ended, and kills what is left of its group first: until then its process id is its own.
+fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
+        Ok(WaitStatus::StillAlive) => Ok(None),
+        Ok(_) => {
+            kill_group(child);
+            child.try_wait()
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Kills a child that is not reaped yet, and all that it started but for what left its group.
+fn kill_group(child: &Child) {
+    let _already_gone = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
 }
 
 impl Process {
@@ -265,7 +302,7 @@ impl Process {
     pub(super) fn check_alive(&mut self, label: &str, interface: &str) -> Result<(), TunnelError> {
         if self.ended.is_none() {
             self.ended =
-                self.child.try_wait().map_err(|source| TunnelError::Start { program: self.program.clone(), source })?;
+                reap(&mut self.child).map_err(|source| TunnelError::Start { program: self.program.clone(), source })?;
         }
         let Some(status) = self.ended else { return Ok(()) };
         // Its output is complete once the readers saw the end of it.
@@ -298,7 +335,7 @@ impl Process {
         })
     }
 
-    /// Ends the process, politely first, and waits for it and its log.
+    /// Ends the process, politely first, and what it started; waits for it and its log.
     pub(super) fn end(&mut self) {
         drop(self.lifeline.take());
         if self.ended.is_none() {
@@ -306,16 +343,24 @@ impl Process {
             // It is our child and not waited for, so this process id is its own still.
             let _already_gone = kill(pid, Signal::SIGTERM);
             let begin = Instant::now();
-            while matches!(self.child.try_wait(), Ok(None)) {
-                if begin.elapsed() > END_TIMEOUT {
-                    let _already_gone = self.child.kill();
-                    break;
+            self.ended = loop {
+                match reap(&mut self.child) {
+                    Ok(None) if begin.elapsed() > END_TIMEOUT => {
+                        kill_group(&self.child);
+                        break self.child.wait().ok();
+                    }
+                    Ok(None) => thread::sleep(Duration::from_millis(1)),
+                    Ok(ended) => break ended,
+                    Err(_) => break None,
                 }
-                thread::sleep(Duration::from_millis(1));
-            }
-            self.ended = self.child.wait().ok();
+            };
         }
-        for reader in self.readers.drain(..) {
+        // A descendant that left the group may hold the log open: then its reader ends with that one.
+        let begin = Instant::now();
+        while self.readers.iter().any(|reader| !reader.is_finished()) && begin.elapsed() < LOG_TIMEOUT {
+            thread::sleep(Duration::from_millis(1));
+        }
+        for reader in self.readers.drain(..).filter(JoinHandle::is_finished) {
             let _panicked = reader.join();
         }
         // One that was killed left its socket behind.
@@ -353,6 +398,43 @@ mod tests {
         assert_eq!(Kind::from_version("boringtun 0.7.1"), Kind::Boringtun);
         assert_eq!(Kind::from_version("gotatun-cli 0.10.2"), Kind::Gotatun);
         assert_eq!(Kind::from_version(""), Kind::Other);
+    }
+
+    /// What a script starts holds its output open after it: neither its end nor the question for its version waits for that.
+    #[test]
+    fn a_process_ends_with_what_it_started() {
+        let spec = TunnelSpec {
+            interface: "nosuch0".to_owned(),
+            mtu: crate::units::Mtu::new(1420).unwrap(),
+            listen_port: 0,
+            engine: crate::tunnel::EngineSpec::Embedded,
+            pin: None,
+            fwmark: None,
+            peers: Vec::new(),
+        };
+        for script in
+            ["sleep 61", "sleep 62 & sleep 63", "trap '' TERM; sleep 64 & sleep 65", "setsid sleep 6 & sleep 66"]
+        {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", &format!("echo up; {script}; true")]);
+            let mut process = start(Kind::Other, None, Path::new("/bin/sh"), command, &spec).unwrap();
+            let begin = Instant::now();
+            while !process.last_lines().contains("up") {
+                assert!(begin.elapsed() < Duration::from_secs(5), "{script}");
+                thread::sleep(Duration::from_millis(1));
+            }
+            let begin = Instant::now();
+            process.end();
+            assert!(begin.elapsed() < Duration::from_secs(4), "{script}: {:?}", begin.elapsed());
+            assert!(process.ended.is_some(), "{script}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("daemon");
+        std::fs::write(&program, "#!/bin/sh\nsetsid sleep 6 &\nsleep 67 &\necho mine 1.0\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let begin = Instant::now();
+        assert_eq!(ask_version(&program).unwrap().as_deref(), Some("mine 1.0"));
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     }
 
     #[test]
