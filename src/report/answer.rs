@@ -112,8 +112,11 @@ fn gated(comparison: &Comparison, gate: &Gate<'_>) -> String {
 fn changes(comparison: &Comparison) -> String {
     let all: Vec<(&String, Vec<Line<'_>>)> =
         comparison.new.iter().map(|level| (level, lines(comparison, level))).collect();
-    let sentences: Vec<String> = all.iter().map(|(level, lines)| level_changes(comparison, level, lines)).collect();
-    sentences.join(" ")
+    let sentences = all.iter().enumerate().map(|(place, (level, lines))| {
+        let sentence = level_changes(comparison, level, lines);
+        if place == 0 { sentence } else { capitalised(&sentence) }
+    });
+    sentences.collect::<Vec<String>>().join(" ")
 }
 
 fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> String {
