@@ -1,4 +1,4 @@
-//! Words for people: errors with their causes, text from anywhere made harmless, and what somebody may have meant. Pure.
+//! Words: errors with their causes, text from anywhere made harmless, names, and what somebody may have meant. Pure.
 
 use std::error::Error;
 
@@ -52,6 +52,45 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     }
     let mut prefixed = known.into_iter().filter(|name| length >= 2 && name.starts_with(text));
     prefixed.next().filter(|_| prefixed.next().is_none())
+}
+
+/// The longest interface name that Linux takes, in bytes (`IFNAMSIZ` 16, with its NUL; include/uapi/linux/if.h).
+const INTERFACE_NAME_BYTES: usize = 15;
+
+/// Names that no interface can have: directories of sysfs, a file in /sys/class/net, and the wildcards of
+/// /proc/sys/net/*/conf.
+const RESERVED: [&str; 5] = [".", "..", "all", "default", "bonding_masters"];
+
+/// Whether `name` can be an interface's: wg-quick's character set (`[a-zA-Z0-9_=+.-]`), at most 15 bytes.
+///
+/// # Errors
+/// The reason, as the end of a sentence.
+pub fn check_interface(name: &str) -> Result<(), String> {
+    check_name(name, INTERFACE_NAME_BYTES, "as it names an interface")
+}
+
+/// Whether `name` is safe in paths, text protocols, terminals and files: the character set of interfaces, and at most `longest`
+/// bytes, `why` so few.
+///
+/// # Errors
+/// The reason, as the end of a sentence.
+pub fn check_name(name: &str, longest: usize, why: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if RESERVED.contains(&name) {
+        return Err(format!("`{name}` is reserved by the kernel"));
+    }
+    if let Some(odd) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_=+.-".contains(*c))) {
+        return Err(format!("`{}` is not one of a-z A-Z 0-9 _ = + . -", odd.escape_debug()));
+    }
+    if name.starts_with('-') {
+        return Err("it begins with `-`, which reads as an option".to_owned());
+    }
+    if name.len() > longest {
+        return Err(format!("it has {} characters, and {longest} is the limit, {why}", name.len()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub enum TunnelError {
         /// The name.
         name: String,
         /// Which rule it breaks.
-        reason: &'static str,
+        reason: String,
     },
     /// Two peers that cannot be told apart, or a peer that is the device itself.
     #[error("peers of {interface}: {reason}")]

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::keys::{PresharedKey, PublicKey};
+use crate::text::check_interface;
 use crate::units::Mtu;
 
 /// What carries a pair's traffic (docs/glossary.md, "engine").
@@ -50,7 +51,7 @@ pub enum EngineSpecError {
         /// What was written.
         name: String,
         /// Which rule it breaks.
-        reason: &'static str,
+        reason: String,
     },
 }
 
@@ -108,35 +109,12 @@ impl TryFrom<String> for EngineSpec {
 ///
 /// # Errors
 /// The rule that it breaks.
-pub fn check_interface_name(name: &str) -> Result<(), &'static str> {
-    check_device_name(name)?;
+pub fn check_interface_name(name: &str) -> Result<(), String> {
+    check_interface(name)?;
     let is_card =
         name.strip_prefix("eth").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
     if is_card || name == "lo" {
-        return Err("hosts call their own interfaces so");
-    }
-    Ok(())
-}
-
-/// Checks that the kernel would take `name` for an interface, and that it is safe inside a path and a line of text.
-///
-/// # Errors
-/// The rule that it breaks (Linux `dev_valid_name`, and wg-quick's character set).
-pub(super) fn check_device_name(name: &str) -> Result<(), &'static str> {
-    if name.is_empty() {
-        return Err("it is empty");
-    }
-    if name.len() > 15 {
-        return Err("it is longer than 15 bytes");
-    }
-    if name == "." || name == ".." {
-        return Err("it is a directory's name");
-    }
-    if name == "all" || name == "default" {
-        return Err("the kernel's sysctl tree keeps this name for itself");
-    }
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_=+.-".contains(&byte)) {
-        return Err("only letters, digits and _ = + . - are allowed");
+        return Err("hosts call their own interfaces so".to_owned());
     }
     Ok(())
 }

@@ -122,7 +122,7 @@ fn host(text: &str, bracketed: bool) -> Result<(Host, Option<(String, String)>),
         if !address.is_unicast_link_local() {
             return wrong("only a link-local address (fe80::/10) has a zone", "remove `%` and what follows it");
         }
-        if crate::tunnel::spec::check_device_name(zone).is_err() {
+        if crate::text::check_interface(zone).is_err() {
             return wrong("the zone names no interface", "write the interface on whose link the peer is, like %eth0");
         }
         let odd = "a link-local endpoint is right on the hosts of one link only";
