@@ -410,7 +410,11 @@ impl Tunnel {
         result
     }
 
-    fn check_alive(&mut self) -> Result<(), TunnelError> {
+    /// Whether the engine's process runs. Where something else runs the device, nothing is known and nothing wrong.
+    ///
+    /// # Errors
+    /// [`TunnelError::Died`], with its last lines.
+    pub fn check_alive(&mut self) -> Result<(), TunnelError> {
         match &mut self.process {
             Some(process) => process.check_alive(&self.label, &self.interface),
             None => Ok(()),

@@ -205,6 +205,10 @@ pub struct JobOutcome {
     pub meters: meters::Delta,
     /// Every tunnel before and after, by interface.
     pub tunnels: BTreeMap<String, Around<Status>>,
+    /// Tunnels that could not be read, by interface, with the reason: those of an engine that died, with its last lines. Tests that
+    /// do not go through them are none the worse for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost: BTreeMap<String, String>,
 }
 
 /// A reading before and after.

@@ -46,14 +46,19 @@ enum Event {
 /// The job, if there is one.
 enum Work {
     Idle,
-    Prepared(Box<Prepared>),
-    Running { stop: StopHandle, before: Box<Readings>, thread: thread::JoinHandle<()> },
+    Prepared(Box<Prepared>, Through),
+    Running { stop: StopHandle, before: Box<Readings>, thread: thread::JoinHandle<()>, through: Through },
 }
+
+/// The interface that a job is bound to: a tunnel's or an underlay's.
+type Through = Option<String>;
 
 /// What is read before and after a job.
 struct Readings {
     meters: Snapshot,
     tunnels: BTreeMap<String, Status>,
+    /// Tunnels that could not be read, with the reason.
+    lost: BTreeMap<String, String>,
 }
 
 /// Serves one conductor on standard input and output until the pipe ends, then tears everything down.
@@ -138,7 +143,13 @@ impl Agent {
                 Ok(()) => Tell::Done,
                 Err(error) => failed(&error),
             },
-            Ask::Status => self.node.statuses().map_or_else(|error| failed(&error), Tell::Status),
+            Ask::Status => {
+                let (known, mut lost) = self.tunnels(|_| true);
+                match lost.pop_first() {
+                    Some((_, what)) => Tell::Failed { what },
+                    None => Tell::Status(known),
+                }
+            }
             Ask::Prepare(assignment) => self.prepare(&assignment),
             Ask::Start => return self.start(),
             Ask::Stop => match &self.work {
@@ -146,7 +157,7 @@ impl Agent {
                     stop.stop();
                     return None;
                 }
-                Work::Idle | Work::Prepared(_) => {
+                Work::Idle | Work::Prepared(..) => {
                     self.work = Work::Idle;
                     Tell::Done
                 }
@@ -158,21 +169,31 @@ impl Agent {
         if matches!(self.work, Work::Running { .. }) {
             return Tell::Failed { what: "a job is at work; stop it before preparing another".to_owned() };
         }
+        let through = assignment.job.local_interface.clone();
         match traffic::prepare(&assignment.job) {
             Ok(prepared) => {
                 let ports = prepared.ports();
-                self.work = Work::Prepared(Box::new(prepared));
+                self.work = Work::Prepared(Box::new(prepared), through);
                 Tell::Ready { ports }
             }
-            Err(error) => failed(&error),
+            Err(error) => self.failed_through(&error, through.as_deref()),
+        }
+    }
+
+    /// A job failed. If the engine behind its interface did, that is the reason, and its last lines say more.
+    fn failed_through(&mut self, error: &dyn Error, through: Option<&str>) -> Tell {
+        let what = causes(error);
+        match through.and_then(|interface| self.node.death_of(interface)) {
+            Some(death) => Tell::Failed { what: format!("{what}: {}", causes(&death)) },
+            None => Tell::Failed { what },
         }
     }
 
     fn start(&mut self) -> Option<Tell> {
-        let Work::Prepared(prepared) = std::mem::replace(&mut self.work, Work::Idle) else {
+        let Work::Prepared(prepared, through) = std::mem::replace(&mut self.work, Work::Idle) else {
             return Some(Tell::Failed { what: "there is no prepared job to start".to_owned() });
         };
-        let before = match self.readings_before() {
+        let before = match self.readings_before(through.as_deref()) {
             Ok(before) => before,
             Err(what) => return Some(Tell::Failed { what }),
         };
@@ -185,7 +206,7 @@ impl Agent {
         };
         match thread::Builder::new().name("agent-job".to_owned()).spawn(wait) {
             Ok(thread) => {
-                self.work = Work::Running { stop, before: Box::new(before), thread };
+                self.work = Work::Running { stop, before: Box::new(before), thread, through };
                 None
             }
             Err(error) => Some(failed(&error)),
@@ -193,7 +214,7 @@ impl Agent {
     }
 
     fn finished(&mut self, result: Result<Outcome, TrafficError>) -> Tell {
-        let Work::Running { before, thread, .. } = std::mem::replace(&mut self.work, Work::Idle) else {
+        let Work::Running { before, thread, through, .. } = std::mem::replace(&mut self.work, Work::Idle) else {
             return Tell::Failed { what: "a job ended that was not at work".to_owned() };
         };
         if thread.join().is_err() {
@@ -201,9 +222,9 @@ impl Agent {
         }
         let traffic = match result {
             Ok(traffic) => traffic,
-            Err(error) => return failed(&error),
+            Err(error) => return self.failed_through(&error, through.as_deref()),
         };
-        let after = match self.readings_after() {
+        let after = match self.readings_after(through.as_deref()) {
             Ok(after) => after,
             Err(what) => return Tell::Failed { what },
         };
@@ -216,24 +237,39 @@ impl Agent {
                 Some((interface, Around { before, after }))
             })
             .collect();
-        Tell::Outcome(Box::new(JobOutcome { traffic, meters: before.meters.delta(&after.meters), tunnels }))
+        let meters = before.meters.delta(&after.meters);
+        let lost = before.lost.into_iter().chain(after.lost).collect();
+        Tell::Outcome(Box::new(JobOutcome { traffic, meters, tunnels, lost }))
     }
 
     /// Before a job the host's meters are read first, after it last: what the end of another job still brings in must not
     /// be a tunnel's and not the interface's that carried it.
-    fn readings_before(&mut self) -> Result<Readings, String> {
-        let known = self.tunnels()?;
+    fn readings_before(&mut self, through: Option<&str>) -> Result<Readings, String> {
+        let (known, mut lost) = self.tunnels(|interface| Some(interface) == through);
+        // Then the job has nothing to go through.
+        if let Some(why) = through.and_then(|interface| lost.remove(interface)) {
+            return Err(why);
+        }
         let meters = self.meters(&known)?;
-        Ok(Readings { meters, tunnels: self.tunnels()? })
+        let (tunnels, lost) = self.tunnels(|_| false);
+        Ok(Readings { meters, tunnels, lost })
     }
 
-    fn readings_after(&mut self) -> Result<Readings, String> {
-        let tunnels = self.tunnels()?;
-        Ok(Readings { meters: self.meters(&tunnels)?, tunnels })
+    fn readings_after(&mut self, through: Option<&str>) -> Result<Readings, String> {
+        let (tunnels, lost) = self.tunnels(|interface| Some(interface) == through);
+        Ok(Readings { meters: self.meters(&tunnels)?, tunnels, lost })
     }
 
-    fn tunnels(&mut self) -> Result<BTreeMap<String, Status>, String> {
-        self.node.statuses().map_err(|error| causes(&error))
+    /// The tunnels that could be read, and why others could not.
+    fn tunnels(&mut self, again: impl Fn(&str) -> bool) -> (BTreeMap<String, Status>, BTreeMap<String, String>) {
+        let (mut known, mut lost) = (BTreeMap::new(), BTreeMap::new());
+        for (interface, status) in self.node.statuses(again) {
+            match status {
+                Ok(status) => drop(known.insert(interface, status)),
+                Err(why) => drop(lost.insert(interface, why)),
+            }
+        }
+        (known, lost)
     }
 
     fn meters(&mut self, tunnels: &BTreeMap<String, Status>) -> Result<Snapshot, String> {

@@ -83,6 +83,12 @@ pub(super) async fn measure(
         direction,
         devices: &devices,
     };
+    if let Some([at_client, at_server]) = both.devices
+        && let Some(why) = client.lost.get(at_client).or_else(|| server.lost.get(at_server))
+    {
+        run.reason = Some(why.clone());
+        return Ok(());
+    }
     let measured = metrics::measured(test, both);
     run.metrics = measured.metrics;
     run.histograms = measured.histograms;

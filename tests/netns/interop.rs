@@ -109,14 +109,14 @@ fn carry(theirs: &Path) -> Result<(), Failed> {
 }
 
 /// A lab that is up.
-struct Up {
+pub(crate) struct Up {
     child: Child,
     shown: Vec<String>,
     directory: tempfile::TempDir,
 }
 
 impl Up {
-    fn start(levels: &[&str], theirs: Option<&Path>) -> Result<Self, Failed> {
+    pub(crate) fn start(levels: &[&str], theirs: Option<&Path>) -> Result<Self, Failed> {
         let directory = tempfile::tempdir()?;
         topology(directory.path(), levels, theirs)?;
         let mut child = wglab(directory.path(), &["up", "lab.toml"]).stdout(Stdio::piped()).spawn()?;
@@ -129,14 +129,14 @@ impl Up {
         Ok(Self { child, shown, directory })
     }
 
-    fn command(&self, node: &str, command: &[&str]) -> Command {
+    pub(crate) fn command(&self, node: &str, command: &[&str]) -> Command {
         let pid = self.child.id().to_string();
         let mut exec = wglab(self.directory.path(), &["exec", "--lab", &pid, node, "--"]);
         exec.args(command);
         exec
     }
 
-    fn exec(&self, node: &str, command: &[&str]) -> Result<String, Failed> {
+    pub(crate) fn exec(&self, node: &str, command: &[&str]) -> Result<String, Failed> {
         let output = self.command(node, command).output()?;
         if !output.status.success() {
             return Err(format!("{command:?} on {node}: {}", text(&output)).into());
@@ -145,7 +145,7 @@ impl Up {
     }
 
     /// The node's tunnel over an underlay: interface and inner address.
-    fn tunnel(&self, node: &str, underlay: &str) -> Result<(String, String), Failed> {
+    pub(crate) fn tunnel(&self, node: &str, underlay: &str) -> Result<(String, String), Failed> {
         let of_node = self.shown.iter().skip_while(|line| line.as_str() != node).skip(1);
         let line =
             of_node.take_while(|line| line.starts_with(' ')).find(|line| line.ends_with(&format!(" over {underlay}")));
@@ -154,7 +154,7 @@ impl Up {
     }
 
     /// Sends mixed flows from `a1` to `a2`'s `address`, doing something else midway.
-    fn give(
+    pub(crate) fn give(
         &self,
         address: &str,
         flows: usize,
@@ -179,7 +179,7 @@ impl Up {
         Ok(serde_json::from_str(&verdict)?)
     }
 
-    fn end(mut self) -> Result<(), Failed> {
+    pub(crate) fn end(mut self) -> Result<(), Failed> {
         signal(self.child.id(), Signal::SIGINT)?;
         assert!(self.child.wait()?.success());
         Ok(())

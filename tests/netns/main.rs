@@ -30,6 +30,7 @@ mod settings;
 mod spread;
 mod tamper;
 mod traffic;
+mod trouble;
 mod up;
 
 /// A test: its name and what it does.
@@ -62,6 +63,9 @@ fn main() -> ExitCode {
         interop::print_status(&std::env::args().nth(2).unwrap());
         return ExitCode::SUCCESS;
     }
+    if [trouble::ASK_COMMAND, trouble::FLOOD_COMMAND].contains(&command.as_str()) {
+        return trouble::main(&command, &std::env::args().skip(2).collect::<Vec<_>>());
+    }
     if command == lab::ENTER_COMMAND {
         return lab::enter();
     }
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         interop::TESTS,
         found::TESTS,
         traffic::TESTS,
+        trouble::TESTS,
     ]
     .concat();
     let mut arguments = Arguments::from_args();

@@ -14,6 +14,7 @@ use wglab::record::{EndStatus, Record, Status};
 use crate::interop;
 use crate::left_over::{Holdings, adopt_orphans};
 use crate::tamper;
+use crate::trouble;
 
 pub(crate) const TESTS: &[super::Test] = &[
     ("run_pair_needs_no_tool_at_all", no_tools),
@@ -57,6 +58,7 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         "a_lab_without_its_tunnels_does_not_come_up"
         | "a_command_does_not_outlive_its_lab"
         | "a_limit_on_files_is_an_error_and_the_record_stays" => (&["sh", "sleep"], false),
+        _ if trouble::TESTS.iter().any(|(test, _)| *test == name) => (&["sh"], true),
         _ if interop::TESTS.iter().any(|(test, _)| *test == name) => (interop::tools(name), true),
         _ => (&[], false),
     };
@@ -189,18 +191,18 @@ fn closed_tun() -> Result<(), Failed> {
 }
 
 /// A run in the background, and the lines of its progress.
-struct Running {
+pub(crate) struct Running {
     child: Child,
 }
 
 impl Running {
-    fn start(directory: &Path, arguments: &[&str]) -> Result<Self, Failed> {
+    pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Result<Self, Failed> {
         let child = wglab(directory, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         Ok(Self { child })
     }
 
     /// Waits until the record holds a run.
-    fn until_measured(&self, record: &Path) -> Result<(), Failed> {
+    pub(crate) fn until_measured(&self, record: &Path) -> Result<(), Failed> {
         let deadline = Instant::now() + Duration::from_secs(30);
         while fs::read_to_string(record.join("runs.jsonl")).map_or(0, |text| text.lines().count()) < 2 {
             if Instant::now() > deadline {
@@ -211,11 +213,11 @@ impl Running {
         Ok(())
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    fn end(self) -> Result<Output, Failed> {
+    pub(crate) fn end(self) -> Result<Output, Failed> {
         Ok(self.child.wait_with_output()?)
     }
 }
@@ -225,7 +227,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> Result<(), Failed> {
 }
 
 /// The children of a process, with their command lines.
-fn children(pid: u32) -> Vec<(u32, String)> {
+pub(crate) fn children(pid: u32) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
         let pids = fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -238,7 +240,7 @@ fn children(pid: u32) -> Vec<(u32, String)> {
 }
 
 /// The lab's init and its agents, in the order in which they were started: the nodes, then the provider.
-fn lab_of(conductor: u32) -> Option<(u32, Vec<u32>)> {
+pub(crate) fn lab_of(conductor: u32) -> Option<(u32, Vec<u32>)> {
     let (init, _) = children(conductor).into_iter().find(|(_, command)| command.contains("lab-init"))?;
     let mut agents: Vec<u32> =
         children(init).into_iter().filter(|(_, command)| command.contains("agent")).map(|(pid, _)| pid).collect();

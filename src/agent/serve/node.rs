@@ -43,6 +43,8 @@ pub(super) struct Node {
     /// By interface. Keys outlive a device that is made anew, so that what was told of them stays right.
     keys: BTreeMap<String, PrivateKey>,
     devices: BTreeMap<String, Device>,
+    /// Devices whose engine could not be asked the last time, with the reason.
+    silent: BTreeMap<String, String>,
     interfaces: Option<Interfaces>,
     /// The interfaces as applied last, those of tunnels after the others.
     applied: Vec<InterfaceState>,
@@ -144,6 +146,7 @@ impl Node {
             _ => {
                 // The old device must be gone before the new one takes its name.
                 drop(self.devices.remove(interface));
+                self.silent.remove(interface);
                 let tunnel = tunnel::up(&wanted.spec, &key).map_err(|error| causes(&error))?;
                 self.devices.insert(interface.clone(), Device { tunnel, state: wanted.clone() });
             }
@@ -153,9 +156,27 @@ impl Node {
         Ok(())
     }
 
-    /// The state of every tunnel, read from its engine.
-    pub(super) fn statuses(&mut self) -> Result<BTreeMap<String, Status>, TunnelError> {
-        self.devices.iter_mut().map(|(interface, device)| Ok((interface.clone(), device.tunnel.status()?))).collect()
+    /// The state of every tunnel, read from its engine, or why it cannot be read. Who did not answer the last time is asked for
+    /// itself only (`again`): each time costs seconds, and the runs of others must not wait for it.
+    pub(super) fn statuses(&mut self, again: impl Fn(&str) -> bool) -> BTreeMap<String, Result<Status, String>> {
+        let mut statuses = BTreeMap::new();
+        for (interface, device) in &mut self.devices {
+            let status = match self.silent.get(interface) {
+                Some(why) if !again(interface) => Err(why.clone()),
+                _ => device.tunnel.status().map_err(|error| causes(&error)),
+            };
+            match &status {
+                Ok(_) => self.silent.remove(interface),
+                Err(why) => self.silent.insert(interface.clone(), why.clone()),
+            };
+            statuses.insert(interface.clone(), status);
+        }
+        statuses
+    }
+
+    /// Why the engine behind a tunnel's interface is gone, if it is. Asks the engine nothing, so one that hangs holds up nobody.
+    pub(super) fn death_of(&mut self, interface: &str) -> Option<TunnelError> {
+        self.devices.get_mut(interface)?.tunnel.check_alive().err()
     }
 
     /// Every interface of the node, the lab's or not.

@@ -32,6 +32,7 @@ events! {
     DropNotIp = "drop.not-ip": "Reads from the device that were no IP packet, or contradicted their header.",
     DropStaged = "drop.staged": "Inner packets beyond the queue that waits for a handshake.",
     DropStagedExpired = "drop.staged-expired": "Inner packets whose handshake never came.",
+    DropNotEncrypted = "drop.not-encrypted": "Inner packets for which the session or the endpoint was gone when their turn came.",
     DropUdpSend = "drop.udp-send": "Datagrams that could not be sent.",
     DropTunWrite = "drop.tun-write": "Packets that the device refused.",
     DropMalformed = "drop.malformed": "Datagrams that are no message of the protocol.",

@@ -98,7 +98,6 @@ pub struct Device {
 pub(super) struct Wakes {
     pub(super) outbound: Vec<Wake>,
     pub(super) inbound: Vec<Wake>,
-    pub(super) handshakes: Wake,
     pub(super) timers: Wake,
 }
 
@@ -131,7 +130,7 @@ impl Device {
         }
         let wakes = || tuns.iter().map(|_| Wake::new()).collect::<io::Result<Vec<_>>>();
         Ok(Self {
-            wakes: Wakes { outbound: wakes()?, inbound: wakes()?, handshakes: Wake::new()?, timers: Wake::new()? },
+            wakes: Wakes { outbound: wakes()?, inbound: wakes()?, timers: Wake::new()? },
             tuns,
             factory,
             counters: Counters::default(),
@@ -188,8 +187,8 @@ impl Device {
     /// Tells all threads to end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        let Wakes { outbound, inbound, handshakes, timers } = &self.wakes;
-        outbound.iter().chain(inbound).chain([handshakes, timers]).for_each(Wake::signal);
+        let Wakes { outbound, inbound, timers } = &self.wakes;
+        outbound.iter().chain(inbound).chain([timers]).for_each(Wake::signal);
     }
 
     pub(super) fn note_unknown_caller(&self, key: PublicKey) {

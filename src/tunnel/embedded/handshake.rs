@@ -6,8 +6,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::handshake::parse_handshake_anon;
@@ -22,8 +22,6 @@ use crate::tunnel::keys::PublicKey;
 
 /// Messages that wait.
 pub(super) const QUEUE: usize = 1024;
-/// How often the thread looks whether it shall end.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A message of the right kind and length, copied out of its batch.
 pub(super) struct Message {
@@ -63,16 +61,16 @@ pub(super) fn run(device: &Device, queue: &Receiver<Message>) -> io::Result<()> 
             Ok(message) => message,
             Err(_) => {
                 out.flush(device);
-                match queue.recv_timeout(PATIENCE) {
-                    Ok(message) => message,
-                    Err(RecvTimeoutError::Timeout) if !device.stopping() => continue,
-                    Err(_) => return Ok(()),
-                }
+                // The queue ends when the last of those who fill it has ended.
+                let Ok(message) = queue.recv() else { return Ok(()) };
+                message
             }
         };
         device.refresh(&mut table);
-        if let Some(identity) = device.identity() {
-            handle(device, &identity, &table.1, &message, &mut out);
+        match device.identity() {
+            Some(identity) => handle(device, &identity, &table.1, &message, &mut out),
+            // A device without a key has nobody to be.
+            None => device.counters.add(Event::DropMac1, 1),
         }
     }
 }
@@ -132,7 +130,8 @@ fn answer(device: &Device, peer: &Arc<Peer>, message: &Message, out: &mut SendBa
     if kind == message::RESPONSE {
         crypto.handshakes.responses_received += 1;
     }
-    let Some(tunn) = crypto.tunn.as_mut() else { return };
+    // The peer was removed while its message waited.
+    let Some(tunn) = crypto.tunn.as_mut() else { return device.counters.add(Event::DropUnknownPeer, 1) };
     let reply = match tunn.decapsulate(Some(message.from.ip()), message.bytes(), &mut buffer) {
         TunnResult::WriteToNetwork(reply) => Some(reply.len()),
         TunnResult::Done => None,

@@ -128,26 +128,20 @@ impl Outbound<'_> {
     /// Splits and encrypts one read.
     fn encrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
         let Self { device, batch, out, lane, .. } = self;
-        let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return };
         let gso = device.gso(*lane);
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut packets, mut bytes, mut dropped) = (0, 0, 0);
         let good = for_each_packet(batch.packet(index), header_len, |packet| {
-            let room = packet.len() + message::DATA_OVERHEAD;
-            if out.space(room).is_none() {
-                out.flush(device);
-            }
-            let Some(space) = out.space(room) else { return };
-            if let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(packet, space) {
-                let len = datagram.len();
-                out.commit(Some(peer), endpoint, len, gso);
-                packets += 1;
-                bytes += len;
+            packets += 1;
+            match encrypt(device, peer, crypto, packet, out, gso) {
+                Some(len) => bytes += len,
+                None => dropped += 1,
             }
         });
         if !good {
             device.counters.add(Event::DropNotIp, 1);
         }
         device.counters.add(Event::TunReadPackets, packets);
+        device.counters.add(Event::DropNotEncrypted, dropped);
         peer.sent(bytes);
     }
 
@@ -183,6 +177,27 @@ impl Outbound<'_> {
     }
 }
 
+/// Encrypts a packet behind what `out` holds; returns the datagram's length, `None` if there is none.
+fn encrypt(
+    device: &Device,
+    peer: &Arc<Peer>,
+    crypto: &mut Crypto,
+    packet: &[u8],
+    out: &mut SendBatch,
+    gso: bool,
+) -> Option<usize> {
+    let (endpoint, tunn) = (crypto.endpoint?, crypto.tunn.as_mut()?);
+    let room = packet.len() + message::DATA_OVERHEAD;
+    if out.space(room).is_none() {
+        out.flush(device);
+    }
+    // Without a session the answer would be an initiation, and the packet stay in a queue that nobody empties.
+    let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(packet, out.space(room)?) else { return None };
+    let len = (datagram.first() == Some(&message::DATA)).then_some(datagram.len())?;
+    out.commit(Some(peer), endpoint, len, gso);
+    Some(len)
+}
+
 /// Calls `each` with every packet of one read; `false` if the read was damaged.
 fn for_each_packet(read: &mut [u8], header_len: usize, mut each: impl FnMut(&mut [u8])) -> bool {
     let (header, packet) = read.split_at_mut(header_len);
@@ -203,19 +218,14 @@ fn for_each_packet(read: &mut [u8], header_len: usize, mut each: impl FnMut(&mut
 /// Sends what waited for a session. The caller holds the peer's lock and found that there is one.
 pub(super) fn send_staged(device: &Device, peer: &Arc<Peer>, crypto: &mut Crypto, out: &mut SendBatch) {
     let gso = device.gso(0);
+    let mut dropped = 0;
     while let Some(packet) = crypto.staged.pop(&device.staged_bytes) {
-        let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return };
-        let room = packet.len() + message::DATA_OVERHEAD;
-        if out.space(room).is_none() {
-            out.flush(device);
-        }
-        let Some(space) = out.space(room) else { return };
-        if let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(&packet, space) {
-            let len = datagram.len();
-            out.commit(Some(peer), endpoint, len, gso);
-            peer.sent(len);
+        match encrypt(device, peer, crypto, &packet, out, gso) {
+            Some(len) => peer.sent(len),
+            None => dropped += 1,
         }
     }
+    device.counters.add(Event::DropNotEncrypted, dropped);
     // Before the lock goes: what is newer may not pass it.
     out.flush(device);
     crypto.last_sent = Some(Instant::now());

@@ -16,6 +16,7 @@ use crate::tunnel::keys::{PresharedKey, PrivateKey};
 use crate::tunnel::uapi::{SetDevice, SetPeer};
 
 mod field;
+mod load;
 
 const PORT: u16 = 51820;
 const LONG: Duration = Duration::from_secs(10);

@@ -320,8 +320,9 @@ proptest! {
                     model.check(&server.engine.device().get())?;
                 }
                 None => {
-                    // What came of it is not modelled; a whole request makes all of it known again.
+                    // What came of it is not modelled; a whole request to a device without peers makes all of it known again.
                     server.connect();
+                    server.set(&SetDevice { replace_peers: true, ..SetDevice::default() });
                     server.set(&full());
                     model = Model::default();
                     model.apply(&full());
