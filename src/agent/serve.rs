@@ -181,7 +181,7 @@ impl Agent {
     }
 
     /// A job failed. If the engine behind its interface did, that is the reason, and its last lines say more.
-    fn failed_through(&mut self, error: &dyn Error, through: Option<&str>) -> Tell {
+    fn failed_through(&mut self, error: &(dyn Error + 'static), through: Option<&str>) -> Tell {
         let what = causes(error);
         match through.and_then(|interface| self.node.death_of(interface)) {
             Some(death) => Tell::Failed { what: format!("{what}: {}", causes(&death)) },

@@ -210,7 +210,11 @@ fn flooded() -> Result<(), Failed> {
     let (near, _) = lab.tunnel("a1", "private")?;
     let (far, address) = lab.tunnel("a2", "private")?;
     let value = |pairs: &[(String, String)], key: &str| {
-        pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone()).ok_or(format!("{key} is told"))
+        pairs
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.clone())
+            .ok_or_else(|| format!("{key} is told"))
     };
     let (of_near, _) = ask(&lab, "a1", &near, "get=1\n\n")?;
     let (key, target) = (value(&of_near, "public_key")?, value(&of_near, "endpoint")?);
