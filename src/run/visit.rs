@@ -83,9 +83,8 @@ pub(super) async fn measure(
         direction,
         devices: &devices,
     };
-    if let Some([at_client, at_server]) = both.devices
-        && let Some(why) = client.lost.get(at_client).or_else(|| server.lost.get(at_server))
-    {
+    let lost = |[at_client, at_server]: &[&str; 2]| client.lost.get(*at_client).or_else(|| server.lost.get(*at_server));
+    if let Some(why) = both.devices.iter().find_map(lost) {
         run.reason = Some(why.clone());
         return Ok(());
     }
