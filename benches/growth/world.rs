@@ -156,6 +156,7 @@ impl World {
             local: local.into(),
             local_interface: None,
             peer: Some((peer.into(), ports)),
+            more_paths: Vec::new(),
             congestion_control: Some("cubic".to_owned()),
             warmup: WARMUP,
             duration: Duration::from_secs_f64(seconds),
