@@ -170,3 +170,28 @@ const fn delivery(delivery: Delivery) -> messages::Delivery {
         Delivery::MergedAll => messages::Delivery::MergedAll,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Request, plan};
+    use crate::topology::Topology;
+
+    #[test]
+    fn settings_shrink_every_tunnel_of_the_arrangement_and_no_other() {
+        let text = "nodes = [\"a\", \"b\"]\npairs = [\"a>b\"]\nengines = [\"raw\", \"embedded\"]\ntunnels = [1, 2, 3]\n\
+            [underlay]\nprivate = { family = \"ipv4\", mtu = 1500 }\n[settings.small]\nmtu = 1400\n\
+            [[test]]\nkind = \"tcp-stream\"\nstreams = 3\n";
+        let plan = plan(&Topology::parse("t.toml", text).unwrap(), &Request::default()).unwrap();
+        let of = |tunnels: Option<u32>| -> Vec<(String, u16)> {
+            let arrangement = plan.arrangements.iter().find(|arrangement| arrangement.tunnels == tunnels).unwrap();
+            let state = settings(&plan, arrangement, "b", Some("private"));
+            state.mtus.into_iter().map(|(interface, mtu)| (interface, mtu.get())).collect()
+        };
+        let named =
+            |mtus: &[(&str, u16)]| mtus.iter().map(|(name, mtu)| ((*name).to_owned(), *mtu)).collect::<Vec<_>>();
+        assert_eq!(of(None), named(&[("private", 1400)]));
+        assert_eq!(of(Some(1)), named(&[("private", 1400), ("wg0", 1340)]));
+        assert_eq!(of(Some(2)), named(&[("private", 1400), ("wg0", 1340), ("wg1", 1340)]));
+    }
+}

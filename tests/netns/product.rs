@@ -47,6 +47,7 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         | "several_tunnels_of_gotatun"
         | "streams_that_take_one_of_two_tunnels_are_refused"
         | "one_of_two_tunnels_through_a_relay_is_refused"
+        | "a_second_of_two_tunnels_that_is_not_there_leaves_the_first"
         | "interfaces_of_others_are_measured_and_left_as_they_were"
         | "interfaces_that_do_not_join_say_why"
         | "a_topology_written_from_hosts_or_interfaces_runs" => (&[], true),

@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("several_tunnels_of_gotatun", || several(Some(&interop::peer("gotatun").ok_or("checked")?))),
     ("streams_that_take_one_of_two_tunnels_are_refused", one_of_two),
     ("one_of_two_tunnels_through_a_relay_is_refused", relayed),
+    ("a_second_of_two_tunnels_that_is_not_there_leaves_the_first", not_there),
 ];
 
 /// A pair whose streams are spread over one tunnel and over two; `theirs` is a daemon to take instead of our own engine.
@@ -131,4 +132,18 @@ fn one_of_two() -> Result<(), Failed> {
 fn relayed() -> Result<(), Failed> {
     let record = tampered(&[("a1", tamper::DETOUR_SECOND), ("r1", tamper::RELAY_SECOND)])?;
     check_refused(&record, "outer address of a2, seen by a1 through wg1")
+}
+
+fn not_there() -> Result<(), Failed> {
+    let record = tampered(&[("a1", tamper::HOLD_SECOND)])?;
+    for run in record.runs.iter().filter(|run| run.factors.get(Factor::Pair) == Some("a1>a2")) {
+        let reason = run.reason.clone().unwrap_or_default();
+        if tunnels(run) == Some("2") {
+            assert_eq!(run.status, Status::Invalid, "{}", run.factors);
+            assert!(reason.contains("wg1 on node a1"), "{reason}");
+        } else {
+            assert_eq!(run.status, Status::Ok, "{}: {reason}", run.factors);
+        }
+    }
+    Ok(())
 }

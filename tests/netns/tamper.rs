@@ -19,8 +19,11 @@ pub(crate) const DETOUR_SECOND: &str = "tamper-detour-second";
 pub(crate) const ONE_TUNNEL: &str = "tamper-one-tunnel";
 /// A relay to the second tunnel.
 pub(crate) const RELAY_SECOND: &str = "tamper-relay-second";
+/// An ordinary agent on a node where something else holds the second tunnel's port.
+pub(crate) const HOLD_SECOND: &str = "tamper-hold-second";
 /// What this program can be.
-pub(crate) const ALL: [&str; 7] = [MISROUTE, UNPIN, DETOUR, RELAY, DETOUR_SECOND, ONE_TUNNEL, RELAY_SECOND];
+pub(crate) const ALL: [&str; 8] =
+    [MISROUTE, UNPIN, DETOUR, RELAY, DETOUR_SECOND, ONE_TUNNEL, RELAY_SECOND, HOLD_SECOND];
 /// A node that passes datagrams on between two others.
 pub(crate) const RELAY: &str = "tamper-relay";
 
@@ -38,6 +41,10 @@ pub(crate) fn main(mode: &str, wglab: &str) -> ExitCode {
     match mode {
         RELAY => relay(wglab, TUNNEL),
         RELAY_SECOND => relay(wglab, SECOND),
+        HOLD_SECOND => {
+            let _held = UdpSocket::bind(("0.0.0.0", SECOND)).unwrap();
+            between(wglab, str::to_owned, || {})
+        }
         ONE_TUNNEL => between(wglab, one_tunnel, || {}),
         DETOUR_SECOND => between(wglab, |message| detour(message, SECOND), || {}),
         UNPIN => between(wglab, unpin, || {}),
