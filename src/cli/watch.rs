@@ -80,8 +80,13 @@ impl Watch for Terminal<'_> {
     fn begins(&mut self, run: Progress<'_>) {
         // To whole seconds: the forecast is no better than that.
         let left = Span::new(Duration::from_secs(run.left.as_secs() + 1));
+        let tunnels = match run.arrangement.tunnels {
+            None => String::new(),
+            Some(1) => ", 1 tunnel".to_owned(),
+            Some(several) => format!(", {several} tunnels"),
+        };
         let what = format!(
-            "{} over {} on {}, {}, round {}, {}",
+            "{}{tunnels} over {} on {}, {}, round {}, {}",
             run.arrangement.engine,
             run.arrangement.underlay,
             run.arrangement.stack,
