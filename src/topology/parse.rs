@@ -1,15 +1,13 @@
 //! A file from top to bottom: the document, its sections, and what must hold between them.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Spanned;
-use toml::de::DeTable;
 
 use super::diagnostic::{Problems, TopologyError};
 use super::nodes::{self, Nodes};
 use super::places::Places;
-use super::reader::Table;
+use super::reader::{Table, document};
 use super::{Topology, policy, sections, tests_and_profiles, tunnels};
 use crate::cell::{Factor, printable};
 use crate::units::Ratio;
@@ -36,9 +34,6 @@ pub(super) const MORE_KEYS: [&str; 2] = ["test", "profile"];
 /// The longest file that is read: a mesh of a thousand nodes, each with a table of its own, is a tenth of it.
 const LONGEST_FILE: usize = 4 << 20;
 
-/// Syntax errors that are worth reading: the rest mostly follows from them.
-const SYNTAX_ERRORS_SHOWN: usize = 3;
-
 pub(super) fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
     let mut problems = Problems::new(text);
     if text.len() > LONGEST_FILE {
@@ -59,25 +54,6 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
             }))
         }
     }
-}
-
-/// The text as a TOML document; `None` after noting why it is none.
-pub(super) fn document<'t>(text: &'t str, problems: &mut Problems<'_>) -> Option<Spanned<DeTable<'t>>> {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    // One slip makes the parser stumble on: the first error of a line is the telling one, and the first lines are.
-    let mut lines = BTreeSet::new();
-    for error in errors {
-        let span = error.span().unwrap_or(0..0);
-        let line = text.get(..span.start).map_or(0, |before| before.matches('\n').count());
-        if lines.len() < SYNTAX_ERRORS_SHOWN && lines.insert(line) {
-            problems.push(
-                span,
-                format!("this is not TOML: {}", error.message()),
-                "the form of a file is in docs/topology.md",
-            );
-        }
-    }
-    problems.is_empty().then_some(document)
 }
 
 fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology> {

@@ -6,8 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::diagnostic::{Problems, TopologyError};
-use super::parse::document;
-use super::reader::Table;
+use super::reader::{Table, document};
 use crate::cell::{Better, Judged, METRICS, did_you_mean, metric, printable};
 use crate::units::Ratio;
 

@@ -1,5 +1,6 @@
 //! Typed access to a TOML document that notes every problem at its place and goes on.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
@@ -9,6 +10,28 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::Problems;
 use crate::cell::{did_you_mean, printable};
+
+/// Syntax errors that are worth reading: the rest mostly follows from them.
+const SYNTAX_ERRORS_SHOWN: usize = 3;
+
+/// The text as a TOML document; `None` after noting why it is none.
+pub(super) fn document<'t>(text: &'t str, problems: &mut Problems<'_>) -> Option<Spanned<DeTable<'t>>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    // One slip makes the parser stumble on: the first error of a line is the telling one, and the first lines are.
+    let mut lines = BTreeSet::new();
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        let line = text.get(..span.start).map_or(0, |before| before.matches('\n').count());
+        if lines.len() < SYNTAX_ERRORS_SHOWN && lines.insert(line) {
+            problems.push(
+                span,
+                format!("this is not TOML: {}", error.message()),
+                "the form of a file is in docs/topology.md",
+            );
+        }
+    }
+    problems.is_empty().then_some(document)
+}
 
 /// A table of the file: what it is called in messages, and where it begins.
 pub(super) struct Table<'a> {
