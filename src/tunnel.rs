@@ -1,16 +1,19 @@
 //! Engines: what carries a pair's traffic, behind one function.
 //!
 //! ```text
-//! up(spec, key) --spawn--> an engine's process  <--UAPI socket-- set, status
-//!                          embedded: this program again (`tunnel`, see [`serve`])
-//!                          a daemon by path: wireguard-go, boringtun-cli, gotatun
+//! up(spec, key) --spawn----> an engine's process  <--UAPI socket-- set, status
+//!                            embedded: this program again (`tunnel`, see [`serve`])
+//!                            a daemon by path: wireguard-go, boringtun-cli, gotatun
+//!               --netlink--> the kernel's WireGuard
+//!               --threads--> direct: embedded without a device, in this process (see [`Direct`])
 //! ```
 //!
-//! Every engine is a process of its own that runs in the foreground, so that all are started, metered and ended alike.
-//! Private keys reach it through its UAPI socket only. Threads owned here: one `wg-log` per process, which ends with
-//! the process's output.
+//! An engine with a TUN device is a process of its own that runs in the foreground, so that all are started, metered and ended
+//! alike. Private keys reach it through its UAPI socket only. Threads owned here: one `wg-log` per process, which ends with
+//! the process's output, and those of `direct`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::sys;
@@ -18,6 +21,7 @@ use crate::sys;
 mod client;
 pub mod conf;
 mod diagnosis;
+mod direct;
 pub mod embedded;
 mod granted;
 mod kernel;
@@ -28,11 +32,13 @@ mod status;
 pub mod uapi;
 
 pub use diagnosis::why_no_handshake;
+pub use direct::{Arrived as DirectArrived, Direct, Socket as DirectSocket};
 pub use embedded::serve::{ServeOptions, serve};
 pub use keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub use spec::{EngineSpec, EngineSpecError, PeerSpec, Pin, TunnelSpec, check_interface_name};
 pub use status::{
-    CountersMean, EngineStatus, Granted, HandshakeCounters, Offloads, PeerStatus, ProcessStatus, Status, UdpBuffers,
+    CountersMean, EngineStatus, Granted, HandshakeCounters, Handshakes, Offloads, PeerStatus, ProcessStatus, Status,
+    UdpBuffers,
 };
 
 use process::Process;
@@ -118,9 +124,11 @@ pub enum TunnelError {
         /// The reason.
         source: UapiError,
     },
-    /// The kernel's WireGuard could not be read.
-    #[error("cannot read {interface} from the kernel's WireGuard: {source}{hint}", hint = kernel::hint(.source))]
+    /// The kernel's WireGuard did not do it.
+    #[error("cannot {action} {interface} through the kernel's WireGuard: {source}{hint}", hint = kernel::hint(.source))]
     Kernel {
+        /// What was tried.
+        action: &'static str,
         /// The device.
         interface: String,
         /// The reason.
@@ -141,7 +149,48 @@ pub enum TunnelError {
     Arguments(String),
 }
 
-/// A tunnel that is up. Dropping it ends its process and waits for it.
+/// What runs a tunnel.
+#[derive(Debug)]
+enum Runs {
+    /// A process of ours.
+    Process(Process),
+    /// Threads of ours.
+    Direct(Arc<Direct>),
+    /// The kernel, for us.
+    Kernel(kernel::Device),
+    /// Something else. Its state is read from the kernel, or at its UAPI socket.
+    Other { in_kernel: bool },
+}
+
+/// Makes handshakes with one peer, to measure how quickly they are.
+#[derive(Debug)]
+pub struct Shaker {
+    engine: Shakes,
+    key: PublicKey,
+}
+
+/// Whose handshakes they are.
+#[derive(Debug)]
+enum Shakes {
+    Direct(Arc<Direct>),
+    /// The device of that name.
+    Embedded(String),
+}
+
+impl Shaker {
+    /// Makes new sessions for `time`, a second at most, one after the other.
+    ///
+    /// # Errors
+    /// The engine or the peer is gone, or nobody knows where the peer is.
+    pub fn shake(&self, time: Duration) -> Result<Handshakes, TunnelError> {
+        match &self.engine {
+            Shakes::Direct(direct) => direct.handshakes(&self.key, time),
+            Shakes::Embedded(interface) => client::handshakes(interface, &self.key, time),
+        }
+    }
+}
+
+/// A tunnel that is up. Dropping it ends what runs it and waits for that.
 #[derive(Debug)]
 pub struct Tunnel {
     interface: String,
@@ -150,13 +199,11 @@ pub struct Tunnel {
     version: Option<String>,
     /// The device's own key, where something else made it.
     public_key: Option<PublicKey>,
-    /// Where its state is read, if it is not at its UAPI socket.
-    in_kernel: bool,
-    /// `None` where something else runs the device.
-    process: Option<Process>,
+    runs: Runs,
 }
 
-/// Brings a tunnel up. The device exists when this returns; addresses, routes and the link's state are the caller's.
+/// Brings a tunnel up. The device (of `direct`: its sockets) can be had when this returns; addresses, routes and the link's state
+/// are the caller's.
 ///
 /// # Errors
 /// The engine is not available, did not start, or refused the configuration.
@@ -177,29 +224,26 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
     check_interface_name(&spec.interface)
         .map_err(|reason| TunnelError::InterfaceName { name: spec.interface.clone(), reason })?;
     check_peers(spec, private_key)?;
-    let process = match &spec.engine {
+    let runs = match &spec.engine {
         EngineSpec::Raw => return Err(unavailable("raw has no tunnel", "use the underlay as it is")),
-        EngineSpec::Direct => {
-            return Err(unavailable("this build has no engine without TUN", "use embedded"));
-        }
-        EngineSpec::Kernel => {
-            return Err(unavailable(
-                "this build does not drive the kernel's WireGuard",
-                "bring the interface up yourself and name it: interface:NAME",
-            ));
-        }
         EngineSpec::Interface { name } => return adopt(name),
-        EngineSpec::Embedded => process::embedded(own, spec)?,
-        EngineSpec::Daemon { path } => process::daemon(path, spec)?,
+        EngineSpec::Direct => Runs::Direct(Direct::start(spec)?),
+        EngineSpec::Kernel => Runs::Kernel(kernel::Device::add(&spec.interface, spec.mtu)?),
+        EngineSpec::Embedded => Runs::Process(process::embedded(own, spec)?),
+        EngineSpec::Daemon { path } => Runs::Process(process::daemon(path, spec)?),
+    };
+    let (counters_mean, version) = match &runs {
+        Runs::Process(process) => (process.kind().counters_mean(), process.version().map(str::to_owned)),
+        Runs::Direct(_) => (CountersMean::UdpPayload, Some(env!("CARGO_PKG_VERSION").to_owned())),
+        Runs::Kernel(_) | Runs::Other { .. } => (CountersMean::UdpPayload, None),
     };
     let mut tunnel = Tunnel {
         interface: spec.interface.clone(),
         label: spec.engine.to_string(),
-        counters_mean: process.kind().counters_mean(),
-        version: process.version().map(str::to_owned),
+        counters_mean,
+        version,
         public_key: None,
-        in_kernel: false,
-        process: Some(process),
+        runs,
     };
     tunnel.wait_for_socket()?;
     tunnel.set(&SetDevice {
@@ -209,7 +253,7 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
         replace_peers: true,
         peers: spec.peers.iter().map(SetPeer::exactly).collect(),
     })?;
-    if !matches!(spec.engine, EngineSpec::Embedded) {
+    if matches!(spec.engine, EngineSpec::Daemon { .. }) {
         sys::tun::set_mtu(&spec.interface, spec.mtu.get()).map_err(|source| TunnelError::System {
             action: format!("set the MTU of {} to {}", spec.interface, spec.mtu),
             source,
@@ -276,8 +320,7 @@ fn adopt(name: &str) -> Result<Tunnel, TunnelError> {
         counters_mean: if in_kernel { CountersMean::UdpPayload } else { CountersMean::Unknown },
         version: None,
         public_key: Some(public_key),
-        in_kernel,
-        process: None,
+        runs: Runs::Other { in_kernel },
     })
 }
 
@@ -323,7 +366,7 @@ impl Tunnel {
     /// # Errors
     /// The engine died or refused; a device that something else manages is left alone.
     pub fn set_peers(&mut self, peers: &[PeerSpec]) -> Result<(), TunnelError> {
-        if self.process.is_none() {
+        if matches!(self.runs, Runs::Other { .. }) {
             return Err(TunnelError::Unavailable {
                 engine: self.label.clone(),
                 reason: "something else manages its peers".to_owned(),
@@ -343,15 +386,20 @@ impl Tunnel {
     /// The engine died (with its last lines) or does not answer.
     pub fn status(&mut self) -> Result<Status, TunnelError> {
         self.check_alive()?;
-        let device = self.or_its_death(|tunnel| {
-            if tunnel.in_kernel { kernel::get(&tunnel.interface) } else { client::get(&tunnel.interface) }
+        let (device, extra) = self.or_its_death(|tunnel| {
+            let name = &tunnel.interface;
+            Ok(match &tunnel.runs {
+                Runs::Process(process) if process.kind() == process::Kind::Embedded => {
+                    (client::get(name)?, Some(client::status(name)?))
+                }
+                Runs::Process(_) | Runs::Other { in_kernel: false } => (client::get(name)?, None),
+                Runs::Kernel(_) | Runs::Other { in_kernel: true } => (kernel::get(name)?, None),
+                Runs::Direct(direct) => {
+                    let (device, report) = direct.get();
+                    (device, Some(report))
+                }
+            })
         })?;
-        let extra = match &self.process {
-            Some(process) if process.kind() == process::Kind::Embedded => {
-                Some(self.or_its_death(|tunnel| client::status(&tunnel.interface))?)
-            }
-            _ => None,
-        };
         let (engine, mut handshakes) = match extra {
             Some(embedded::Report { engine, handshakes }) => (Some(engine), handshakes),
             None => (None, std::collections::BTreeMap::new()),
@@ -372,9 +420,16 @@ impl Tunnel {
             })
             .collect();
         peers.sort_by_key(|peer| peer.public_key);
-        let process = self.process.as_ref().map(Process::usage).transpose()?;
-        let granted =
-            process.as_ref().and_then(|process| granted::granted(process.pid, &self.interface, device.listen_port));
+        let process = match &self.runs {
+            Runs::Process(process) => Some(process.usage()?),
+            // What it uses is this process's, and cannot be told from the rest.
+            Runs::Direct(_) | Runs::Kernel(_) | Runs::Other { .. } => None,
+        };
+        let holder = match &self.runs {
+            Runs::Direct(_) => Some(std::process::id()),
+            Runs::Process(_) | Runs::Kernel(_) | Runs::Other { .. } => process.as_ref().map(|process| process.pid),
+        };
+        let granted = holder.and_then(|pid| granted::granted(pid, &self.interface, device.listen_port));
         Ok(Status {
             version: self.version.clone(),
             listen_port: device.listen_port,
@@ -387,22 +442,44 @@ impl Tunnel {
         })
     }
 
-    /// Ends the tunnel and waits until its process is gone.
-    pub fn down(mut self) {
-        if let Some(process) = &mut self.process {
-            process.end();
+    /// Ends the tunnel and waits until what ran it is gone.
+    pub fn down(self) {}
+
+    /// The tunnel itself, where it has no device and its sockets are had from it.
+    #[must_use]
+    pub fn direct(&self) -> Option<&Arc<Direct>> {
+        match &self.runs {
+            Runs::Direct(direct) => Some(direct),
+            Runs::Process(_) | Runs::Kernel(_) | Runs::Other { .. } => None,
         }
+    }
+
+    /// What makes handshakes with the peer `key` when it is asked to; `None` where the engine is not this program's own.
+    #[must_use]
+    pub fn shaker(&self, key: PublicKey) -> Option<Shaker> {
+        let engine = match &self.runs {
+            Runs::Direct(direct) => Shakes::Direct(Arc::clone(direct)),
+            Runs::Process(process) if process.kind() == process::Kind::Embedded => {
+                Shakes::Embedded(self.interface.clone())
+            }
+            Runs::Process(_) | Runs::Kernel(_) | Runs::Other { .. } => return None,
+        };
+        Some(Shaker { engine, key })
     }
 
     fn set(&mut self, request: &SetDevice) -> Result<(), TunnelError> {
         self.check_alive()?;
-        self.or_its_death(|tunnel| client::set(&tunnel.interface, request))
+        self.or_its_death(|tunnel| match &tunnel.runs {
+            Runs::Process(_) | Runs::Other { .. } => client::set(&tunnel.interface, request),
+            Runs::Direct(direct) => direct.set(request),
+            Runs::Kernel(device) => device.set(request),
+        })
     }
 
     /// Runs `act`; where it fails because the process is gone, that is the error.
     fn or_its_death<T>(&mut self, act: impl FnOnce(&Self) -> Result<T, TunnelError>) -> Result<T, TunnelError> {
         let result = act(self);
-        if result.is_err() {
+        if result.is_err() && matches!(self.runs, Runs::Process(_)) {
             // A process that closes its socket while it dies needs a moment until it can be seen dead.
             std::thread::sleep(Duration::from_millis(20));
             self.check_alive()?;
@@ -410,18 +487,31 @@ impl Tunnel {
         result
     }
 
-    /// Whether the engine's process runs. Where something else runs the device, nothing is known and nothing wrong.
+    /// Whether what runs it does. Where something else runs the device, nothing is known and nothing wrong.
     ///
     /// # Errors
     /// [`TunnelError::Died`], with its last lines.
     pub fn check_alive(&mut self) -> Result<(), TunnelError> {
-        match &mut self.process {
-            Some(process) => process.check_alive(&self.label, &self.interface),
-            None => Ok(()),
+        match &mut self.runs {
+            Runs::Process(process) => process.check_alive(&self.label, &self.interface),
+            Runs::Direct(direct) => match direct.dead() {
+                None => Ok(()),
+                Some(how) => Err(TunnelError::Died {
+                    engine: self.label.clone(),
+                    interface: self.interface.clone(),
+                    how,
+                    log: "    (it is in the agent's own)".to_owned(),
+                }),
+            },
+            Runs::Kernel(_) | Runs::Other { .. } => Ok(()),
         }
     }
 
+    /// Waits until a process answers.
     fn wait_for_socket(&mut self) -> Result<(), TunnelError> {
+        if !matches!(self.runs, Runs::Process(_)) {
+            return Ok(());
+        }
         let begin = std::time::Instant::now();
         loop {
             self.check_alive()?;
@@ -432,7 +522,10 @@ impl Tunnel {
                         engine: self.label.clone(),
                         interface: self.interface.clone(),
                         how: format!("did not answer within {} s ({error})", START_TIMEOUT.as_secs()),
-                        log: self.process.as_ref().map(Process::last_lines).unwrap_or_default(),
+                        log: match &self.runs {
+                            Runs::Process(process) => process.last_lines(),
+                            Runs::Direct(_) | Runs::Kernel(_) | Runs::Other { .. } => String::new(),
+                        },
                     });
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),

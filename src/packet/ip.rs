@@ -1,7 +1,9 @@
 //! A view of an IP packet: what a tunnel needs to route it and to coalesce it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::ops::Range;
+
+use super::checksum::Sum;
 
 /// IANA protocol number of TCP.
 pub const TCP: u8 = 6;
@@ -104,6 +106,31 @@ pub fn transport(packet: &[u8]) -> Option<Transport> {
     (header >= least && payload <= packet.len()).then_some(Transport { version, protocol, transport, payload })
 }
 
+/// Length of the headers that [`udp_ipv4`] writes.
+pub const UDP_IPV4_HEADERS: usize = IPV4_HEADER + 8;
+
+/// The headers of a UDP datagram in IPv4 that must not be cut in pieces. It has no UDP checksum (RFC 768: zero), for paths
+/// that authenticate the whole packet. `None`: the payload is too long for one packet.
+#[must_use]
+pub fn udp_ipv4(from: SocketAddrV4, to: SocketAddrV4, payload: usize) -> Option<[u8; UDP_IPV4_HEADERS]> {
+    const TTL: u8 = 64;
+    const DONT_FRAGMENT: u8 = 0x40;
+    let total = u16::try_from(UDP_IPV4_HEADERS + payload).ok()?;
+    let mut bytes = [0; UDP_IPV4_HEADERS];
+    bytes[0] = 0x45;
+    bytes[2..4].copy_from_slice(&total.to_be_bytes());
+    bytes[6] = DONT_FRAGMENT;
+    bytes[8..10].copy_from_slice(&[TTL, UDP]);
+    bytes[12..16].copy_from_slice(&from.ip().octets());
+    bytes[16..20].copy_from_slice(&to.ip().octets());
+    let sum = Sum::default().add_bytes(&bytes[..IPV4_HEADER]).checksum();
+    bytes[10..12].copy_from_slice(&sum.to_ne_bytes());
+    bytes[20..22].copy_from_slice(&from.port().to_be_bytes());
+    bytes[22..24].copy_from_slice(&to.port().to_be_bytes());
+    bytes[24..26].copy_from_slice(&(total - IPV4_HEADER as u16).to_be_bytes());
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -118,6 +145,22 @@ mod tests {
             if let Some(view) = transport(&packet) {
                 prop_assert!(view.transport < view.payload && view.payload <= packet.len());
             }
+        }
+
+        #[test]
+        fn headers_that_are_written_are_read_back(payload in 0..1400_usize, from: (u32, u16), to: (u32, u16)) {
+            let address = |(ip, port): (u32, u16)| SocketAddrV4::new(ip.into(), port);
+            let (from, to) = (address(from), address(to));
+            let mut packet = udp_ipv4(from, to, payload).unwrap().to_vec();
+            packet.resize(packet.len() + payload, 7);
+            let read = Transport { version: 4, protocol: UDP, transport: 20, payload: 28 };
+            prop_assert_eq!(transport(&packet), Some(read));
+            prop_assert_eq!(source(&packet), Some(IpAddr::V4(*from.ip())));
+            prop_assert_eq!(destination(&packet), Some(IpAddr::V4(*to.ip())));
+            prop_assert_eq!(&packet[20..24], [from.port().to_be_bytes(), to.port().to_be_bytes()].concat());
+            // RFC 1071: the sum over a header with its checksum in it is all ones.
+            prop_assert_eq!(Sum::default().add_bytes(&packet[..20]).folded(), 0xffff);
+            prop_assert_eq!(udp_ipv4(from, to, 65_508), None);
         }
 
         #[test]

@@ -4,6 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
+use zeroize::Zeroizing;
 
 /// `AF_NETLINK` and `NETLINK_GENERIC` (include/linux/socket.h, include/uapi/linux/netlink.h).
 const AF_NETLINK: i32 = libc::AF_NETLINK;
@@ -61,10 +62,19 @@ impl Family {
         self.ask(command, version, NLM_F_DUMP | NLM_F_ACK, attributes)
     }
 
+    /// Has `command` done with `attributes`, which may hold secrets: no copy of them is left behind here.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn change(&mut self, command: u8, version: u8, attributes: &[u8]) -> io::Result<()> {
+        self.ask(command, version, NLM_F_ACK, attributes).map(drop)
+    }
+
     fn ask(&mut self, command: u8, version: u8, flags: u16, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let length = u32::try_from(HEADER + GENERIC + attributes.len())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the request is too long"))?;
-        let mut message = Vec::with_capacity(length as usize);
+        // Reserved, so that no half of it is left behind where it was moved from.
+        let mut message = Zeroizing::new(Vec::with_capacity(length as usize));
         message.extend(length.to_ne_bytes());
         message.extend(self.id.to_ne_bytes());
         message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
@@ -110,7 +120,8 @@ fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
 /// An attribute as bytes, padded.
 #[must_use]
 pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    // INVARIANT: callers' values are names and keys; what were longer than 64 KiB would be refused by the kernel.
+    // INVARIANT: callers' values are names, keys and lists that they keep short; what were longer than 64 KiB would be refused
+    // by the kernel.
     let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
     let mut bytes = Vec::with_capacity(usize::from(length).next_multiple_of(4));
     bytes.extend(length.to_ne_bytes());

@@ -35,6 +35,11 @@ impl<const HEAD: usize> SendBatch<HEAD> {
         }
     }
 
+    /// What all datagrams end in.
+    pub fn tail(&self) -> &[u8] {
+        &self.tail
+    }
+
     /// Bytes of a datagram.
     pub fn size(&self) -> usize {
         HEAD + self.tail.len()
@@ -132,7 +137,27 @@ impl ReceiveBatch {
         Ok(self.received)
     }
 
-    /// The datagrams of the last `receive`, in order.
+    /// Forgets what it holds.
+    pub fn clear(&mut self) {
+        self.received = 0;
+    }
+
+    /// Adds a datagram that came another way, with its arrival if that was noted; `false` where there is no room.
+    pub fn push(&mut self, datagram: &[u8], arrived_ns: Option<u64>) -> bool {
+        let index = self.received;
+        let (Some(message), Some(stamp)) = (self.messages.get_mut(index), self.stamps.get_mut(index)) else {
+            return false;
+        };
+        let fits = datagram.len().min(self.size);
+        self.bytes[index * self.size..][..fits].copy_from_slice(&datagram[..fits]);
+        message.msg_len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        message.msg_hdr.msg_controllen = arrived_ns.map_or(0, |_| STAMP) as _;
+        *stamp = arrived_ns.map_or([0; STAMP], encode_stamp);
+        self.received += 1;
+        true
+    }
+
+    /// The datagrams of the last `receive`, and those pushed since, in order.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.messages[..self.received].iter().zip(&self.stamps).enumerate().map(|(index, (message, stamp))| {
             let length = message.msg_len as usize;
@@ -166,6 +191,17 @@ pub struct Datagram<'a> {
 /// The error of `setsockopt`.
 pub fn stamp_arrivals(socket: &impl AsFd) -> io::Result<()> {
     super::socket::set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
+/// A control buffer as the kernel fills it with a time.
+fn encode_stamp(at_ns: u64) -> [u8; STAMP] {
+    let mut control = [0; STAMP];
+    control[..8].copy_from_slice(&(STAMP as u64).to_ne_bytes());
+    control[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+    control[12..16].copy_from_slice(&libc::SCM_TIMESTAMPNS.to_ne_bytes());
+    control[16..24].copy_from_slice(&(at_ns / 1_000_000_000).to_ne_bytes());
+    control[24..].copy_from_slice(&(at_ns % 1_000_000_000).to_ne_bytes());
+    control
 }
 
 /// The time in a control buffer whose first `filled` bytes the kernel wrote; `None` without one.
@@ -231,6 +267,16 @@ mod tests {
         assert_eq!(room.receive(&receiver).unwrap(), 2);
         let stamps: Vec<u64> = room.datagrams().map(|datagram| datagram.arrived_ns.unwrap()).collect();
         assert!(stamps[1] - stamps[0] >= 19_000_000, "{stamps:?}");
+    }
+
+    #[test]
+    fn what_came_another_way_reads_as_if_it_had_been_received() {
+        let mut room = ReceiveBatch::new(2, 4);
+        assert!(room.push(b"abcdef", None) && room.push(b"xy", Some(1_234_567_890_123)) && !room.push(b"z", None));
+        let read: Vec<_> = room.datagrams().map(|cut| (cut.bytes, cut.length, cut.arrived_ns)).collect();
+        assert_eq!(read, [(&b"abcd"[..], 6, None), (&b"xy"[..], 2, Some(1_234_567_890_123))]);
+        room.clear();
+        assert_eq!(room.datagrams().count(), 0);
     }
 
     #[test]

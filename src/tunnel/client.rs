@@ -5,10 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use super::TunnelError;
 use super::embedded::Report;
+use super::keys::PublicKey;
+use super::status::Handshakes;
 use super::uapi::{self, GetDevice, SetDevice, UapiError};
 
 /// Where userspace implementations listen, and where `wg` looks.
@@ -43,11 +46,24 @@ pub(super) fn set(interface: &str, request: &SetDevice) -> Result<(), TunnelErro
 
 /// The embedded engine's own request: one line of JSON, which no `wg` asks for.
 pub(super) fn status(interface: &str) -> Result<Report, TunnelError> {
-    const ACTION: &str = "read the counters of";
-    let answer = ask(interface, "status=1\n\n", ACTION)?;
-    let json = answer.lines().next().unwrap_or_default();
-    serde_json::from_str(json).map_err(|error| TunnelError::Socket {
-        action: ACTION,
+    json(interface, "status=1\n\n", "read the counters of")
+}
+
+/// The same of new sessions with the peer `key`, made for `time`.
+pub(super) fn handshakes(interface: &str, key: &PublicKey, time: Duration) -> Result<Handshakes, TunnelError> {
+    let request = format!("handshakes=1\npublic_key={}\nnanoseconds={}\n\n", key.to_hex(), time.as_nanos());
+    json(interface, &request, "shake hands through")
+}
+
+/// A request that is answered by one line of JSON.
+fn json<T: DeserializeOwned>(interface: &str, request: &str, action: &'static str) -> Result<T, TunnelError> {
+    let answer = ask(interface, request, action)?;
+    let line = answer.lines().next().unwrap_or_default();
+    if line.starts_with("errno=") {
+        uapi::parse_set_answer(&answer).map_err(|source| refused(interface, action, source))?;
+    }
+    serde_json::from_str(line).map_err(|error| TunnelError::Socket {
+        action,
         interface: interface.to_owned(),
         source: io::Error::new(io::ErrorKind::InvalidData, error),
     })

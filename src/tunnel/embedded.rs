@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::keys::PublicKey;
-use super::status::{EngineStatus, HandshakeCounters};
+use super::status::{EngineStatus, HandshakeCounters, Handshakes};
 
 mod batch;
 mod control;
@@ -40,6 +41,7 @@ pub mod serve;
 mod timers;
 
 pub use device::Device;
+pub(super) use outbound::Outbound;
 
 /// The answer to the engine's own `status` request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -100,14 +102,16 @@ impl Engine {
         let (ends_sender, ends) = channel();
         let (handshakes, queue) = sync_channel(handshake::QUEUE);
         let mut engine = Self { device: Arc::clone(&device), threads: Vec::new(), ends: Mutex::new(ends) };
-        type Body = Box<dyn FnOnce(&Device) -> std::io::Result<()> + Send>;
+        type Body = Box<dyn FnOnce(&Arc<Device>) -> std::io::Result<()> + Send>;
         let mut bodies: Vec<(String, Body)> = vec![
             ("wg-handshakes".to_owned(), Box::new(move |device| handshake::run(device, &queue))),
-            ("wg-timers".to_owned(), Box::new(timers::run)),
+            ("wg-timers".to_owned(), Box::new(|device| timers::run(device))),
         ];
         for lane in 0..device.tuns.len() {
             let handshakes = handshakes.clone();
-            bodies.push((format!("wg-out-{lane}"), Box::new(move |device| outbound::run(device, lane))));
+            if device.tuns[lane].is_read() {
+                bodies.push((format!("wg-out-{lane}"), Box::new(move |device| outbound::run(device, lane))));
+            }
             bodies.push((format!("wg-in-{lane}"), Box::new(move |device| inbound::run(device, lane, &handshakes))));
         }
         drop(handshakes);
@@ -129,6 +133,11 @@ impl Engine {
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Makes new sessions with a peer for `time`, one after the other; `None` where there is no such peer.
+    pub(in crate::tunnel) fn handshakes(&self, key: &PublicKey, time: Duration) -> std::io::Result<Option<Handshakes>> {
+        handshake::measure(&self.device, key, time)
     }
 
     /// The first thread that ended, if one did.

@@ -1,4 +1,5 @@
-//! The kernel's WireGuard, read over generic netlink (Linux, include/uapi/linux/wireguard.h). Read only.
+//! The kernel's WireGuard, over netlink: made and deleted as a link, configured and read by the generic family `wireguard` (Linux,
+//! include/uapi/linux/wireguard.h).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -8,26 +9,39 @@ use ipnet::IpNet;
 
 use super::TunnelError;
 use super::keys::{KEY_LEN, PublicKey};
-use super::uapi::{GetDevice, GetPeer, LastHandshake};
+use super::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice};
 use crate::sys::genetlink::{Family, attribute, attributes};
+use crate::sys::netlink::{Netlink, NetlinkError};
+use crate::units::Mtu;
 
-/// The family, its version and its command.
+mod encode;
+
+/// The family, its version and its commands (`enum wg_cmd`).
 const FAMILY: &str = "wireguard";
 const VERSION: u8 = 1;
 const GET_DEVICE: u8 = 0;
+const SET_DEVICE: u8 = 1;
 
-/// `enum wgdevice_attribute`. The private key (3) is not looked at.
+/// `enum wgdevice_attribute` and `enum wgdevice_flag`. The private key is not looked at when it is read.
 mod device {
     pub(super) const IFNAME: u16 = 2;
+    pub(super) const PRIVATE_KEY: u16 = 3;
     pub(super) const PUBLIC_KEY: u16 = 4;
+    pub(super) const FLAGS: u16 = 5;
     pub(super) const LISTEN_PORT: u16 = 6;
     pub(super) const FWMARK: u16 = 7;
     pub(super) const PEERS: u16 = 8;
+    pub(super) const REPLACE_PEERS: u32 = 1;
 }
 
-/// `enum wgpeer_attribute`. The preshared key (2) is not looked at.
+/// `enum wgpeer_attribute` and `enum wgpeer_flag`. The preshared key is not looked at when it is read.
 mod peer {
     pub(super) const PUBLIC_KEY: u16 = 1;
+    pub(super) const PRESHARED_KEY: u16 = 2;
+    pub(super) const FLAGS: u16 = 3;
+    pub(super) const REMOVE_ME: u32 = 1;
+    pub(super) const REPLACE_ALLOWED_IPS: u32 = 2;
+    pub(super) const UPDATE_ONLY: u32 = 4;
     pub(super) const ENDPOINT: u16 = 4;
     pub(super) const KEEPALIVE: u16 = 5;
     pub(super) const LAST_HANDSHAKE: u16 = 6;
@@ -38,8 +52,66 @@ mod peer {
 
 /// `enum wgallowedip_attribute`.
 mod allowed_ip {
+    pub(super) const FAMILY: u16 = 1;
     pub(super) const ADDRESS: u16 = 2;
     pub(super) const MASK: u16 = 3;
+    /// Linux 6.16; older kernels refuse it.
+    pub(super) const FLAGS: u16 = 4;
+    pub(super) const REMOVE_ME: u32 = 1;
+}
+
+/// A device that was made here. Dropping it deletes it.
+#[derive(Debug)]
+pub(super) struct Device {
+    interface: String,
+}
+
+impl Device {
+    /// Makes the device.
+    pub(super) fn add(interface: &str, mtu: Mtu) -> Result<Self, TunnelError> {
+        const REMEDY: &str = "load its module with `modprobe wireguard` on the host (Linux 5.6 or newer, CONFIG_WIREGUARD), or \
+                              measure `embedded`";
+        let system = |error: NetlinkError| match error.errno() {
+            Some(libc::EOPNOTSUPP) => TunnelError::Unavailable {
+                engine: "kernel".to_owned(),
+                reason: "this kernel has no WireGuard".to_owned(),
+                remedy: REMEDY.to_owned(),
+            },
+            errno => TunnelError::System {
+                action: error.what,
+                source: error.source,
+                hint: match errno {
+                    Some(libc::EEXIST) => {
+                        "remove what has its name: `ip link delete` one that a killed agent has left behind"
+                    }
+                    Some(libc::EPERM) => "making a device needs CAP_NET_ADMIN: run as root",
+                    _ => "",
+                },
+            },
+        };
+        Netlink::open().and_then(|netlink| netlink.add_wireguard(interface, mtu)).map_err(system)?;
+        Ok(Self { interface: interface.to_owned() })
+    }
+
+    /// Configures it.
+    pub(super) fn set(&self, request: &SetDevice) -> Result<(), TunnelError> {
+        let failed = |source| TunnelError::Kernel { action: "configure", interface: self.interface.clone(), source };
+        let mut family = Family::open(FAMILY).map_err(failed)?;
+        for message in encode::set(&self.interface, request) {
+            family.change(SET_DEVICE, VERSION, &message).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let Ok(netlink) = Netlink::open() else { return };
+        if let Ok(Some(link)) = netlink.link(&self.interface) {
+            // A device that is gone already was somebody else's to delete; nobody could be told.
+            let _gone = netlink.delete_link(link.index, &self.interface);
+        }
+    }
 }
 
 /// Reads the device.
@@ -47,7 +119,7 @@ mod allowed_ip {
 /// # Errors
 /// The kernel has no WireGuard, no such device, or does not let this process read it.
 pub(super) fn get(interface: &str) -> Result<GetDevice, TunnelError> {
-    let failed = |source| TunnelError::Kernel { interface: interface.to_owned(), source };
+    let failed = |source| TunnelError::Kernel { action: "read", interface: interface.to_owned(), source };
     let mut name = interface.as_bytes().to_vec();
     name.push(0);
     let mut family = Family::open(FAMILY).map_err(failed)?;
@@ -63,7 +135,7 @@ pub(super) fn hint(error: &io::Error) -> &'static str {
         Some(libc::ENOENT) => "; this kernel has no WireGuard, or has not loaded it",
         Some(libc::ENODEV) => "; there is no such interface",
         Some(libc::EOPNOTSUPP) => "; the interface is none of WireGuard's",
-        Some(libc::EPERM | libc::EACCES) => "; reading it needs CAP_NET_ADMIN: run as root",
+        Some(libc::EPERM | libc::EACCES) => "; it needs CAP_NET_ADMIN: run as root",
         _ => "",
     }
 }

@@ -134,6 +134,15 @@ pub struct HandshakeCounters {
     pub completed: u64,
 }
 
+/// New sessions that were made with one peer to measure how quickly they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// From making the initiation until its response had made a session, one for each that came.
+    pub latencies_ns: Vec<u64>,
+    /// Initiations without a response.
+    pub lost: u64,
+}
+
 /// What the embedded engine tells beyond the UAPI.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

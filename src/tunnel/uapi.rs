@@ -15,6 +15,8 @@ use super::spec::PeerSpec;
 
 /// Errno values that the protocol uses (Linux numbers).
 pub mod errno {
+    /// There is no such peer.
+    pub const ENOENT: i32 = 2;
     /// The request could not be read.
     pub const EIO: i32 = 5;
     /// A key or a value that makes no sense.

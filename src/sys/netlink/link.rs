@@ -4,7 +4,7 @@ use futures_util::TryStreamExt;
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64,
 };
-use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkWireguard};
 use serde::{Deserialize, Serialize};
 
 use super::{Netlink, NetlinkError};
@@ -165,6 +165,13 @@ impl Netlink {
     pub fn add_bridge(&self, name: &str, mtu: Mtu) -> Result<(), NetlinkError> {
         let bridge = LinkBridge::new(name).mtu(u32::from(mtu.get())).mcast_snooping(false).forward_delay(0).build();
         self.wait(|| format!("make the bridge {name}"), self.handle.link().add(bridge).execute())
+    }
+
+    /// Makes a device of the kernel's WireGuard, which has no key, port or peer yet.
+    pub fn add_wireguard(&self, name: &str, mtu: Mtu) -> Result<(), NetlinkError> {
+        let device = LinkWireguard::new(name).mtu(u32::from(mtu.get())).build();
+        let request = self.handle.link().add(device).execute();
+        self.wait(|| format!("make the WireGuard device {name}"), request)
     }
 
     /// Deletes a link; `name` is for messages.

@@ -1,4 +1,4 @@
-//! The UAPI server: `get`, `set` and this program's own `status` over a Unix socket. Thread `wg-uapi`.
+//! The UAPI server: `get`, `set` and this program's own `status` and `handshakes` over a Unix socket. Thread `wg-uapi`.
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::Device;
 use super::io::Wake;
 use crate::tunnel::client::{SOCKET_DIR, socket_path};
+use crate::tunnel::keys::PublicKey;
 use crate::tunnel::uapi::{SetDevice, errno};
 
 /// A client that says nothing for this long is hung up on: others wait for it.
@@ -117,6 +118,10 @@ fn answer(request: &str, device: &Device) -> Zeroizing<String> {
             Ok(json) => return Zeroizing::new(format!("{json}\nerrno=0\n\n")),
             Err(_) => Err(errno::EIO),
         },
+        "handshakes=1" => match handshakes(body, device) {
+            Ok(json) => return Zeroizing::new(format!("{json}\nerrno=0\n\n")),
+            Err(errno) => Err(errno),
+        },
         "set=1" => match SetDevice::parse(body) {
             Ok(request) => device.set(&request),
             Err(error) => {
@@ -127,6 +132,24 @@ fn answer(request: &str, device: &Device) -> Zeroizing<String> {
         _ => Err(errno::EPROTO),
     };
     Zeroizing::new(format!("errno={}\n\n", result.err().unwrap_or(0)))
+}
+
+/// `public_key=` and `nanoseconds=`: sessions that were made meanwhile, as one line of JSON.
+fn handshakes(body: &str, device: &Device) -> Result<String, i32> {
+    /// Others wait meanwhile.
+    const LONGEST: Duration = Duration::from_secs(1);
+    let (mut key, mut time): (Option<PublicKey>, Option<u64>) = (None, None);
+    for line in body.lines() {
+        match line.split_once('=') {
+            Some(("public_key", value)) => key = Some(value.parse().map_err(|_| errno::EINVAL)?),
+            Some(("nanoseconds", value)) => time = Some(value.parse().map_err(|_| errno::EINVAL)?),
+            _ => return Err(errno::EPROTO),
+        }
+    }
+    let (key, time) = key.zip(time).ok_or(errno::EINVAL)?;
+    let time = Duration::from_nanos(time).min(LONGEST);
+    let seen = super::handshake::measure(device, &key, time).map_err(|_| errno::EIO)?.ok_or(errno::ENOENT)?;
+    serde_json::to_string(&seen).map_err(|_| errno::EIO)
 }
 
 #[cfg(test)]

@@ -10,9 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
-
-use super::io::{OuterSocket, SocketFactory, TunBatch, TunDevice};
+use super::io::{Level, OuterSocket, SocketFactory, TunBatch, TunDevice};
 use crate::packet::vnet::{Gso, VNET_HDR_LEN, VnetHeader};
 use crate::sys::tun::TunOffloads;
 use crate::sys::udp::{
@@ -21,24 +19,6 @@ use crate::sys::udp::{
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Readable while something is in a queue.
-#[derive(Debug)]
-struct Level(EventFd);
-
-impl Level {
-    fn new() -> io::Result<Self> {
-        Ok(Self(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
-    }
-
-    fn set(&self) {
-        let _set_already = self.0.write(1);
-    }
-
-    fn clear(&self) {
-        let _clear_already = self.0.read();
-    }
 }
 
 /// A TUN device in memory.
@@ -143,7 +123,7 @@ impl TunDevice for FakeTun {
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
-        self.readable.0.as_fd()
+        self.readable.as_fd()
     }
 
     fn vnet_hdr(&self) -> bool {
@@ -372,7 +352,7 @@ impl OuterSocket for FakeSocket {
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
-        self.inbox.readable.0.as_fd()
+        self.inbox.readable.as_fd()
     }
 
     fn granted(&self) -> UdpGranted {

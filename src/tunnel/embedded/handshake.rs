@@ -19,6 +19,7 @@ use super::device::{Device, Identity, Table};
 use super::outbound::send_staged;
 use super::peer::{Peer, message};
 use crate::tunnel::keys::PublicKey;
+use crate::tunnel::status::Handshakes;
 
 /// Messages that wait.
 pub(super) const QUEUE: usize = 1024;
@@ -114,6 +115,62 @@ fn handle(device: &Device, identity: &Identity, table: &Table, message: &Message
     answer(device, peer, message, out);
 }
 
+/// An initiation that nobody answers within this time is lost.
+const LOST_AFTER: Duration = Duration::from_millis(100);
+
+/// Makes new sessions with a peer for `time`, one after the other, whatever sessions there are. `None`: there is no such peer,
+/// or nobody knows where it is.
+pub(super) fn measure(device: &Device, key: &PublicKey, time: Duration) -> io::Result<Option<Handshakes>> {
+    let table = device.table();
+    let Some(peer) = table.peer_of_key(key) else { return Ok(None) };
+    let mut out = SendBatch::new(0)?;
+    let mut seen = Handshakes::default();
+    let begin = Instant::now();
+    while begin.elapsed() < time && !device.stopping() {
+        let asked = Instant::now();
+        let mut before = peer.heard.so_far();
+        let responses = before.responses;
+        // Once more for each cookie: it is a part of the handshake with a peer that is under load.
+        let answered = loop {
+            if !initiate(device, peer, &mut out) {
+                return Ok(None);
+            }
+            let after = peer.heard.after(before, LOST_AFTER.saturating_sub(asked.elapsed()));
+            if after.responses != responses {
+                break true;
+            }
+            if after == before {
+                break false;
+            }
+            before = after;
+        };
+        if answered {
+            seen.latencies_ns.push(u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        } else {
+            seen.lost += 1;
+        }
+    }
+    Ok(Some(seen))
+}
+
+/// Calls the peer, also where there is a session.
+fn initiate(device: &Device, peer: &Arc<Peer>, out: &mut SendBatch) -> bool {
+    let mut buffer = [0; message::INITIATION_LEN];
+    let mut crypto = peer.lock();
+    let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else { return false };
+    let TunnResult::WriteToNetwork(initiation) = tunn.format_handshake_initiation(&mut buffer, true) else {
+        return false;
+    };
+    let len = initiation.len();
+    crypto.note_sent(&buffer[..len]);
+    crypto.last_sent = Some(Instant::now());
+    drop(crypto);
+    peer.sent(len);
+    send(device, out, Some(peer), endpoint, &buffer[..len]);
+    out.flush(device);
+    true
+}
+
 fn known<'t>(device: &Device, table: &'t Table, index: u32) -> Option<&'t Arc<Peer>> {
     let peer = table.peer_of_index(index);
     if peer.is_none() {
@@ -156,8 +213,14 @@ fn answer(device: &Device, peer: &Arc<Peer>, message: &Message, out: &mut SendBa
     peer.received(message.len);
     match kind {
         message::INITIATION => crypto.handshakes.initiations_received += 1,
-        message::COOKIE => crypto.handshakes.cookies_received += 1,
-        _ => crypto.handshake_completed(),
+        message::COOKIE => {
+            crypto.handshakes.cookies_received += 1;
+            peer.heard.hear(|answers| answers.cookies += 1);
+        }
+        _ => {
+            crypto.handshake_completed();
+            peer.heard.hear(|answers| answers.responses += 1);
+        }
     }
     if kind != message::COOKIE && crypto.endpoint != Some(message.from) {
         device.counters.add(Event::Roamed, usize::from(crypto.endpoint.is_some()));

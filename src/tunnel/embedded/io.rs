@@ -4,6 +4,7 @@
 //! itself: the caller polls [`TunDevice::readiness`] and [`OuterSocket::readiness`] together with its [`Wake`].
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,10 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::device::UDP_BUFFER;
 use crate::packet::vnet::VNET_HDR_LEN;
 use crate::sys::tun::{Tun, TunOffloads};
-use crate::sys::udp::{NetworkError, ReceiveBatch, SendScratch, Transmit, UdpGranted, UdpSocket};
+use crate::sys::udp::{NetworkError, ReceiveBatch, SendScratch, Transmit, UdpGranted, UdpOptions, UdpSocket};
 
 /// A packet, or a super-packet, with its virtio-net header.
 const MAX_READ: usize = 65_535 + VNET_HDR_LEN;
@@ -119,6 +121,11 @@ pub trait TunDevice: Send + Sync {
 
     /// Offloads that were granted.
     fn offloads(&self) -> TunOffloads;
+
+    /// Whether packets come by [`TunDevice::read`], so that a thread waits for them.
+    fn is_read(&self) -> bool {
+        true
+    }
 }
 
 /// An outer socket.
@@ -266,6 +273,61 @@ impl OuterSocket for UdpSocket {
 
     fn dropped(&self) -> io::Result<u64> {
         self.dropped()
+    }
+}
+
+/// Makes kernel sockets, bound to an address and a device.
+#[derive(Debug)]
+pub(in crate::tunnel) struct KernelSockets {
+    /// The local address; `None`: any, of both families.
+    pub(in crate::tunnel) address: Option<IpAddr>,
+    /// The interface; `None`: any.
+    pub(in crate::tunnel) device: Option<String>,
+}
+
+impl SocketFactory for KernelSockets {
+    fn bind(&self, port: u16, fwmark: Option<u32>, count: usize) -> io::Result<Vec<Arc<dyn OuterSocket>>> {
+        let mut options = UdpOptions {
+            address: self.address,
+            port,
+            device: self.device.clone(),
+            fwmark,
+            buffer: UDP_BUFFER,
+            offload: true,
+            shared: count > 1,
+        };
+        let mut sockets: Vec<Arc<dyn OuterSocket>> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let socket = UdpSocket::bind(&options)?;
+            // The others share the port that the first one was given.
+            options.port = socket.port()?;
+            sockets.push(Arc::new(socket));
+        }
+        Ok(sockets)
+    }
+}
+
+/// Readable while something is in a queue.
+#[derive(Debug)]
+pub(in crate::tunnel) struct Level(EventFd);
+
+impl Level {
+    pub(in crate::tunnel) fn new() -> io::Result<Self> {
+        Ok(Self(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
+    }
+
+    pub(in crate::tunnel) fn set(&self) {
+        let _set_already = self.0.write(1);
+    }
+
+    pub(in crate::tunnel) fn clear(&self) {
+        let _clear_already = self.0.read();
+    }
+}
+
+impl AsFd for Level {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

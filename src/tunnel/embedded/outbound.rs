@@ -23,16 +23,9 @@ use crate::packet::vnet::{VNET_HDR_LEN, VnetHeader};
 /// A device that fails to be read is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(device: &Device, lane: usize) -> io::Result<()> {
+pub(super) fn run(device: &Arc<Device>, lane: usize) -> io::Result<()> {
     let (tun, wake) = (&device.tuns[lane], &device.wakes.outbound[lane]);
-    let mut outbound = Outbound {
-        device,
-        batch: TunBatch::default(),
-        out: SendBatch::new(lane)?,
-        lane,
-        table: (0, device.table()),
-        last_route: None,
-    };
+    let mut outbound = Outbound::new(device, lane)?;
     loop {
         if device.stopping() {
             return Ok(());
@@ -55,8 +48,9 @@ pub(super) fn run(device: &Device, lane: usize) -> io::Result<()> {
     }
 }
 
-struct Outbound<'a> {
-    device: &'a Device,
+/// The way out of one lane.
+pub(in crate::tunnel) struct Outbound {
+    device: Arc<Device>,
     batch: TunBatch,
     out: SendBatch,
     lane: usize,
@@ -64,7 +58,35 @@ struct Outbound<'a> {
     last_route: Option<(IpAddr, Option<u32>)>,
 }
 
-impl Outbound<'_> {
+impl Outbound {
+    pub(in crate::tunnel) fn new(device: &Arc<Device>, lane: usize) -> io::Result<Self> {
+        Ok(Self {
+            device: Arc::clone(device),
+            batch: TunBatch::default(),
+            out: SendBatch::new(lane)?,
+            lane,
+            table: (0, device.table()),
+            last_route: None,
+        })
+    }
+
+    /// Room for a packet that does not come out of a device; `None`: [`Outbound::send`] first.
+    pub(in crate::tunnel) fn space(&mut self) -> Option<&mut [u8]> {
+        self.batch.space()
+    }
+
+    /// Takes the packet of `len` bytes that was put into [`Outbound::space`].
+    pub(in crate::tunnel) fn commit(&mut self, len: usize) {
+        self.batch.commit(len);
+    }
+
+    /// Sends what it holds.
+    pub(in crate::tunnel) fn send(&mut self) {
+        self.process();
+        self.batch.clear();
+        self.out.flush(&self.device);
+    }
+
     fn process(&mut self) {
         let generation = self.table.0;
         self.device.refresh(&mut self.table);
@@ -108,7 +130,7 @@ impl Outbound<'_> {
                 if self.device.tuns.len() > 1 {
                     // Another thread may send for this peer, too: what is numbered first must go first, or a receiver's
                     // replay window takes it for old.
-                    self.out.flush(self.device);
+                    self.out.flush(&self.device);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use boringtun::noise::{Tunn, TunnResult};
@@ -41,7 +41,43 @@ pub(super) struct Peer {
     pub(super) tx_bytes: AtomicU64,
     /// Batches to this peer were refused: it is sent to one datagram at a time.
     pub(super) gso_refused: AtomicBool,
+    /// For who waits for an answer.
+    pub(super) heard: Heard,
     crypto: Mutex<Crypto>,
+}
+
+/// Answers to this end's initiations so far.
+#[derive(Default)]
+pub(super) struct Heard {
+    answers: Mutex<Answers>,
+    another: Condvar,
+}
+
+/// How many, and of which kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Answers {
+    /// Responses that made a session.
+    pub(super) responses: u64,
+    /// Cookies: the peer wants the initiation again, with a proof of its address.
+    pub(super) cookies: u64,
+}
+
+impl Heard {
+    pub(super) fn so_far(&self) -> Answers {
+        *self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hear(&self, note: impl FnOnce(&mut Answers)) {
+        note(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        self.another.notify_all();
+    }
+
+    /// What there is once it is not `before` any more, or the time is over.
+    pub(super) fn after(&self, before: Answers, time: Duration) -> Answers {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.another.wait_timeout_while(answers, time, |now| *now == before);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 /// What only one thread at a time may use.
@@ -109,6 +145,7 @@ impl Peer {
             rx_bytes: AtomicU64::new(0),
             tx_bytes: AtomicU64::new(0),
             gso_refused: AtomicBool::new(false),
+            heard: Heard::default(),
             crypto: Mutex::new(Crypto {
                 tunn: None,
                 endpoint: None,

@@ -13,11 +13,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::Engine;
 use super::control::Control;
-use super::device::UDP_BUFFER;
 use super::handicap::{SlowSockets, SlowTun};
-use super::io::{KernelTun, OuterSocket, SocketFactory, TunDevice, Wake};
+use super::io::{KernelSockets, KernelTun, SocketFactory, TunDevice, Wake};
 use crate::sys::tun::{Tun, TunOffloads, set_mtu, set_queue_length};
-use crate::sys::udp::{UdpOptions, UdpSocket};
 use crate::tunnel::{TunnelError, check_interface_name};
 use crate::units::{Mtu, Ratio};
 
@@ -121,7 +119,7 @@ pub fn serve(options: &ServeOptions) -> Result<(), TunnelError> {
         .map_err(|errno| failed("receive signals", errno.into()))?;
 
     let (mut tuns, notes) = open_tun(options)?;
-    let sockets = Sockets { address: options.bind, device: options.bind_device.clone() };
+    let sockets = KernelSockets { address: options.bind, device: options.bind_device.clone() };
     let sockets: Box<dyn SocketFactory> = match options.handicap {
         None => Box::new(sockets),
         Some(share) => {
@@ -241,33 +239,4 @@ fn tun_error(name: &str, source: io::Error) -> TunnelError {
         _ => "",
     };
     TunnelError::System { action: format!("make the TUN device {name} through /dev/net/tun"), source, hint }
-}
-
-/// Makes kernel sockets, bound as the arguments say.
-#[derive(Debug)]
-struct Sockets {
-    address: Option<IpAddr>,
-    device: Option<String>,
-}
-
-impl SocketFactory for Sockets {
-    fn bind(&self, port: u16, fwmark: Option<u32>, count: usize) -> io::Result<Vec<Arc<dyn OuterSocket>>> {
-        let mut options = UdpOptions {
-            address: self.address,
-            port,
-            device: self.device.clone(),
-            fwmark,
-            buffer: UDP_BUFFER,
-            offload: true,
-            shared: count > 1,
-        };
-        let mut sockets: Vec<Arc<dyn OuterSocket>> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let socket = UdpSocket::bind(&options)?;
-            // The others share the port that the first one was given.
-            options.port = socket.port()?;
-            sockets.push(Arc::new(socket));
-        }
-        Ok(sockets)
-    }
 }

@@ -459,3 +459,25 @@ fn five_thousand_peers() {
     server.set(&SetDevice { replace_peers: true, ..SetDevice::default() });
     assert!(server.engine.device().get().peers.is_empty());
 }
+
+#[test]
+fn handshakes_are_made_on_request_and_nonsense_is_refused() {
+    let mut server = Server::new();
+    server.set(&full());
+    // Nobody is at the peer's address: both initiations are lost.
+    let request = |body: &str| format!("handshakes=1\n{body}\n\n").into_bytes();
+    let of = |number: u8| format!("public_key={}", key(number).to_hex());
+    let answer = server.ask(&request(&format!("{}\nnanoseconds=150000000", of(1)))).unwrap();
+    assert_eq!(answer, "{\"latencies_ns\":[],\"lost\":2}\nerrno=0\n\n");
+    for (body, errno) in [
+        (format!("{}\nnanoseconds=1", of(77)), errno::ENOENT),
+        (of(1), errno::EINVAL),
+        ("nanoseconds=1".to_owned(), errno::EINVAL),
+        (format!("{}\nnanoseconds=-1", of(1)), errno::EINVAL),
+        ("public_key=00\nnanoseconds=1".to_owned(), errno::EINVAL),
+        (format!("{}\nnanoseconds=1\nx=1", of(1)), errno::EPROTO),
+        ("nonsense".to_owned(), errno::EPROTO),
+    ] {
+        assert_eq!(server.ask(&request(&body)).unwrap(), format!("errno={errno}\n\n"), "{body}");
+    }
+}
