@@ -8,11 +8,12 @@
 //! `start`, which only opens a gate. Blocking calls throughout: an agent holds these values and owns no runtime here.
 //!
 //! Threads, by name: `tcp-tx-0`, `tcp-rx-0` (one per stream), `udp-tx-0`, `udp-rx-0` (one per flow), `tcp-rr`, `rr-guard`,
-//! `udp-rr`, `tcp-crr`, `crr-watch`, `ping`, `probe`, `probe-echo`. All belong to one [`Prepared`] or [`Running`], end by the job's
+//! `udp-rr`, `tcp-crr`, `crr-watch`, `ping`, `handshake`, `probe`, `probe-echo`. All belong to one [`Prepared`] or [`Running`], end by the job's
 //! own deadline, and are joined when it is dropped.
 
 mod control;
 mod datagram;
+mod handshake;
 pub mod histogram;
 pub mod job;
 mod messages;
@@ -21,6 +22,7 @@ pub mod outcome;
 mod pacing;
 mod pages;
 mod ping;
+mod ports;
 mod probe;
 mod round_trips;
 mod sequence;
@@ -37,14 +39,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use handshake::Handshakes;
 pub use histogram::Histogram;
 pub use job::{Buffers, DATAGRAM_HEADER, Job, JobKind, Path, ProbeSpec, Role};
 pub use outcome::{
     Caution, Conditions, Counts, Gap, Granted, IcmpSocket, Latency, Outcome, Probe, Sampling, Series, StreamCounts,
     TcpSummary, Window,
 };
+pub use ports::{Outgoing, Port, Ports};
 
 use control::{Control, Finish, Worker};
+use ports::KernelPorts;
 
 /// Why a test could not be prepared or measured.
 #[derive(Debug, thiserror::Error)]
@@ -145,8 +150,38 @@ pub enum TrafficError {
 /// # Errors
 /// [`TrafficError`], with the sockets and threads that were opened gone.
 pub fn prepare(job: &Job) -> Result<Prepared, TrafficError> {
+    prepare_with(job, Arc::new(KernelPorts), None)
+}
+
+/// [`prepare`], of a job of kind [`JobKind::Handshake`] at its client: the tunnel makes `handshakes`.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_handshakes(job: &Job, handshakes: Arc<dyn Handshakes>) -> Result<Prepared, TrafficError> {
+    prepare_with(job, Arc::new(KernelPorts), Some(handshakes))
+}
+
+/// [`prepare`], inside a tunnel that has no interface: its UDP sockets are `ports`, and there are no others.
+///
+/// # Errors
+/// As [`prepare`], and a kind of job that needs other sockets.
+pub fn prepare_inside(job: &Job, ports: Arc<dyn Ports>) -> Result<Prepared, TrafficError> {
+    match &job.kind {
+        JobKind::UdpStream { .. } | JobKind::UdpRr { .. } | JobKind::Handshake => prepare_with(job, ports, None),
+        JobKind::TcpStream { .. } | JobKind::TcpRr { .. } | JobKind::TcpCrr { .. } | JobKind::Ping { .. } => {
+            let reason = format!("{} needs the kernel's sockets, and this tunnel has no interface", job.kind.name());
+            Err(TrafficError::BadJob { reason })
+        }
+    }
+}
+
+fn prepare_with(
+    job: &Job,
+    ports: Arc<dyn Ports>,
+    handshakes: Option<Arc<dyn Handshakes>>,
+) -> Result<Prepared, TrafficError> {
     job.check()?;
-    let control = Control::new(job);
+    let control = Control::new(job, ports);
     let opened = match &job.kind {
         JobKind::TcpStream { streams, buffers } => tcp_stream::open(job, &control, *streams, *buffers),
         JobKind::TcpRr { request, response } => tcp_rr::open(job, &control, *request, *response),
@@ -156,6 +191,7 @@ pub fn prepare(job: &Job) -> Result<Prepared, TrafficError> {
         JobKind::UdpRr { request, response } => udp_rr::open(job, &control, *request, *response),
         JobKind::TcpCrr { request, response } => tcp_crr::open(job, &control, *request, *response),
         JobKind::Ping { rate, payload } => ping::open(job, &control, *rate, *payload),
+        JobKind::Handshake => handshake::open(job, &control, handshakes),
     };
     match opened {
         Ok(Opened { ports, finish }) => Ok(Prepared { ports, job: OwnedJob { control, finish: Some(finish) } }),

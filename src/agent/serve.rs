@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use super::frame::{self, Decoder, FrameError, MAGIC};
-use super::messages::{Around, Ask, Assignment, Hello, JobOutcome, PROTOCOL, Status, Tell};
+use super::messages::{Around, Ask, Assignment, Hello, JobKind, JobOutcome, PROTOCOL, Role, Status, Tell};
 use crate::host;
 use crate::text::with_causes as causes;
 use crate::traffic::meters::{Meters, Snapshot};
@@ -19,6 +20,7 @@ use crate::traffic::{self, Outcome, Prepared, StopHandle, TrafficError};
 use node::Node;
 
 mod calibrate;
+mod inside;
 mod node;
 
 /// Why an agent ends before its conductor wants it to.
@@ -139,7 +141,7 @@ impl Agent {
             Ask::Probe => Tell::Facts(Box::new(host::facts())),
             Ask::Calibrate => calibrate::calibrate().map_or_else(|error| failed(&error), Tell::Calibration),
             Ask::Apply(state) => self.node.apply(&state).map_or_else(|error| failed(&error), Tell::Applied),
-            Ask::Wake { targets } => match wake(&targets) {
+            Ask::Wake { targets } => match self.wake(&targets) {
                 Ok(()) => Tell::Done,
                 Err(error) => failed(&error),
             },
@@ -165,12 +167,42 @@ impl Agent {
         })
     }
 
+    /// One datagram to each address: its content and port do not matter, the tunnel only needs something to carry.
+    fn wake(&self, targets: &[IpAddr]) -> io::Result<()> {
+        const DISCARD: u16 = 9;
+        for target in targets {
+            if let Some(inside) = self.node.inside_towards(*target) {
+                inside.wake(*target);
+                continue;
+            }
+            let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            UdpSocket::bind(any)?.send_to(&[0], SocketAddr::new(*target, DISCARD))?;
+        }
+        Ok(())
+    }
+
     fn prepare(&mut self, assignment: &Assignment) -> Tell {
         if matches!(self.work, Work::Running { .. }) {
             return Tell::Failed { what: "a job is at work; stop it before preparing another".to_owned() };
         }
         let through = assignment.job.local_interface.clone();
-        match traffic::prepare(&assignment.job) {
+        let job = &assignment.job;
+        let tunnel = job.local_interface.as_deref();
+        let insides = self.node.insides();
+        let is_inside = tunnel.is_some_and(|tunnel| insides.0.contains_key(tunnel));
+        let shaker = match (job.role, &job.kind, &job.peer) {
+            (Role::Client, JobKind::Handshake, Some((peer, _))) => {
+                tunnel.and_then(|tunnel| self.node.shaker(tunnel, *peer))
+            }
+            _ => None,
+        };
+        let prepared = match shaker {
+            Some(shaker) => traffic::prepare_handshakes(job, Arc::new(shaker)),
+            // The kernel has no way into a tunnel without an interface.
+            None if is_inside => traffic::prepare_inside(job, Arc::new(insides)),
+            None => traffic::prepare(job),
+        };
+        match prepared {
             Ok(prepared) => {
                 let ports = prepared.ports();
                 self.work = Work::Prepared(Box::new(prepared), through);
@@ -286,16 +318,6 @@ impl Agent {
             let _ended = thread.join();
         }
     }
-}
-
-/// One datagram to each address: its content and port do not matter, the tunnel only needs something to carry.
-fn wake(targets: &[std::net::IpAddr]) -> io::Result<()> {
-    const DISCARD: u16 = 9;
-    for target in targets {
-        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        UdpSocket::bind(any)?.send_to(&[0], SocketAddr::new(*target, DISCARD))?;
-    }
-    Ok(())
 }
 
 fn failed(error: &(dyn Error + 'static)) -> Tell {

@@ -47,8 +47,8 @@ impl TestKind {
     ];
 
     /// The kinds that this version can measure; a plan refuses the others.
-    pub const MEASURED: [Self; 6] =
-        [Self::TcpStream, Self::UdpStream, Self::TcpRr, Self::UdpRr, Self::TcpCrr, Self::Ping];
+    pub const MEASURED: [Self; 7] =
+        [Self::TcpStream, Self::UdpStream, Self::TcpRr, Self::UdpRr, Self::TcpCrr, Self::Ping, Self::Handshake];
 
     /// The kind's name in files and records.
     pub const fn name(self) -> &'static str {

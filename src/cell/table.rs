@@ -28,6 +28,7 @@ pub const METRICS: &[Metric] = &[
     line("ping_p90_ns", "ping p90", Time, Lower, 10_000.0, false),
     line("ping_p99_ns", "ping p99", Time, Lower, 10_000.0, false),
     line("ping_loss_ratio", "pings lost", Ratio, Lower, 0.005, false),
+    line("handshakes_per_second", "handshakes", Frequency, Higher, 10.0, false),
     line("handshake_p50_ns", "handshake p50", Time, Lower, 50_000.0, false),
     line("handshake_p99_ns", "handshake p99", Time, Lower, 100_000.0, false),
     line("connections", "open connections", Count, Higher, 100.0, false),

@@ -111,7 +111,8 @@ fn kind(test: &TestPlan) -> anyhow::Result<JobKind> {
             },
             payload: payload()?,
         },
-        TestKind::UdpSearch | TestKind::Handshake | TestKind::Connections | TestKind::Mtu => {
+        TestKind::Handshake => JobKind::Handshake,
+        TestKind::UdpSearch | TestKind::Connections | TestKind::Mtu => {
             bail!("test {}: {} is not measured by this version", test.name, test.kind)
         }
     })

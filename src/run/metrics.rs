@@ -89,7 +89,13 @@ pub(super) fn measured(test: &TestPlan, both: Both<'_>) -> Measured {
         TestKind::TcpRr | TestKind::UdpRr => requests(&mut out, both, "rr"),
         TestKind::TcpCrr => requests(&mut out, both, "crr"),
         TestKind::Ping => pings(&mut out, both),
-        TestKind::UdpSearch | TestKind::Handshake | TestKind::Connections | TestKind::Mtu => {}
+        TestKind::Handshake => {
+            if let Some(latency) = &both.client.traffic.latency {
+                out.latency("handshake", latency);
+            }
+            out.put("handshakes_per_second", both.client.traffic.transactions_per_second());
+        }
+        TestKind::UdpSearch | TestKind::Connections | TestKind::Mtu => {}
     }
     cpu(&mut out, both);
     engine(&mut out, both);

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::found;
-use super::states::Keys;
+use super::states::{self, Keys};
 use crate::agent::messages::{Around, JobOutcome, PublicKey, Status};
+use crate::cell::TestKind;
 use crate::plan::{Arrangement, Plan, TunnelEnd};
 use crate::record::Check;
 
@@ -35,7 +36,12 @@ impl Evidence<'_> {
     fn received(&self) -> u64 {
         /// An IPv4 and an ICMP header.
         const LEAST_PACKET: u64 = 20 + 8;
+        /// A handshake's response (WireGuard paper section 5.4.3).
+        const RESPONSE: u64 = 92;
         let counts = &self.outcome.traffic.counts;
+        if self.of_handshakes() {
+            return counts.transactions.unwrap_or(0) * RESPONSE;
+        }
         let packets = counts.received_packets.map(|packets| packets * LEAST_PACKET);
         counts.received_bytes.or(counts.transactions).or(packets).unwrap_or(0)
     }
@@ -53,6 +59,11 @@ impl Evidence<'_> {
         let its_own: Vec<u64> =
             traffic.streams.iter().skip(number).step_by(several).map(|stream| stream.bytes).collect();
         (!its_own.is_empty()).then(|| its_own.iter().sum::<u64>().max(1))
+    }
+
+    /// Handshakes are the engine's own: none of them crosses its device.
+    fn of_handshakes(&self) -> bool {
+        self.outcome.traffic.kind == TestKind::Handshake.name()
     }
 
     fn rx_bytes(&self, interface: &str) -> Option<u64> {
@@ -81,7 +92,7 @@ pub(super) fn prove(
         for (number, (here, there)) in ends.iter().enumerate() {
             let through = if ends.len() > 1 { Some(here.interface.as_str()) } else { None };
             checks.push(far_end(plan, keys, evidence, here, there, through));
-            checks.push(tunnel_carried(evidence, here, evidence.received_through(number, ends.len())));
+            checks.push(tunnel_carried(plan, evidence, here, evidence.received_through(number, ends.len())));
             carried += evidence.outcome.tunnels.get(&here.interface).map_or(0, |tunnel| moved(tunnel).0);
         }
         checks.push(underlay_carried(evidence, &arrangement.underlay, carried));
@@ -133,17 +144,29 @@ fn far_end(
 }
 
 /// The tunnel delivered at least what the generator received by it, where that is known.
-fn tunnel_carried(evidence: Evidence<'_>, here: &TunnelEnd, least: Option<u64>) -> Check {
-    let interface = evidence.rx_bytes(&here.interface);
+fn tunnel_carried(plan: &Plan, evidence: Evidence<'_>, here: &TunnelEnd, least: Option<u64>) -> Check {
     let engine = evidence.outcome.tunnels.get(&here.interface).map(|around| moved(around).0);
+    let why = match (states::has_interface(plan, here), evidence.of_handshakes()) {
+        (false, _) => Some("it has no device"),
+        (true, true) => Some("handshakes do not cross its device"),
+        (true, false) => None,
+    };
+    let interface = evidence.rx_bytes(&here.interface);
+    let (counts, seen) = match why {
+        Some(why) => (vec![engine], format!("{} by its engine ({why})", or_nothing(engine))),
+        None => (
+            vec![interface, engine],
+            format!("{} by its device, {} by its engine", or_nothing(interface), or_nothing(engine)),
+        ),
+    };
     Check {
         check: format!("bytes received through {} of {}", here.interface, evidence.node),
         expected: match least {
             Some(least) => format!("{least} at least"),
             None => "the bytes of its streams, of which none was counted".to_owned(),
         },
-        seen: format!("{} by its device, {} by its engine", or_nothing(interface), or_nothing(engine)),
-        holds: least.is_some_and(|least| [interface, engine].iter().all(|seen| seen.is_some_and(|seen| seen >= least))),
+        seen,
+        holds: least.is_some_and(|least| counts.iter().all(|seen| seen.is_some_and(|seen| seen >= least))),
     }
 }
 

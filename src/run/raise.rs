@@ -211,11 +211,9 @@ impl Lab {
         for with_peers in [false, true] {
             for node in &plan.nodes {
                 let openable = self.facts.get(&node.name).is_none_or(|facts| facts.tun.is_ok());
-                let mut tunnels = if openable {
-                    states::tunnels(plan, node, &self.keys, |underlay| self.pinned(plan, &node.name, underlay))
-                } else {
-                    Vec::new()
-                };
+                let mut tunnels =
+                    states::tunnels(plan, node, &self.keys, |underlay| self.pinned(plan, &node.name, underlay));
+                tunnels.retain(|tunnel| openable || !states::needs_tun(&tunnel.spec.engine));
                 tunnels.extend(found::states(plan, &node.name, self.facts.get(&node.name)));
                 if with_peers {
                     tunnels
@@ -242,7 +240,8 @@ impl Lab {
 
     fn tun_is_closed(&mut self, plan: &Plan, node: &NodePlan) {
         let Some(Err(why)) = self.facts.get(&node.name).map(|facts| &facts.tun) else { return };
-        for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(|end| end.node == node.name)) {
+        let needs = |end: &TunnelEnd| end.node == node.name && states::end_needs_tun(plan, end);
+        for tunnel in plan.tunnels.iter().filter(|tunnel| tunnel.ends.iter().any(needs)) {
             let cell = which(tunnel);
             self.unavailable.entry(cell).or_insert_with(|| format!("node {} has no TUN device: {why}", node.name));
         }

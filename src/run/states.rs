@@ -89,7 +89,8 @@ pub(super) fn settings(plan: &Plan, arrangement: &Arrangement, node: &str, pinne
     if let (Some(mtu), Some(underlay)) = (named.mtu, plan.underlay(&arrangement.underlay)) {
         mtus.extend(interfaces.iter().map(|interface| (interface.clone(), mtu)));
         for tunnel in plan.tunnels_of(arrangement) {
-            let Some(end) = tunnel.ends.iter().find(|end| end.node == node) else { continue };
+            let of_node = |end: &&TunnelEnd| end.node == node && has_interface(plan, end);
+            let Some(end) = tunnel.ends.iter().find(of_node) else { continue };
             let overhead = u64::from(underlay.mtu.get().saturating_sub(tunnel.mtu.get()));
             if let Ok(inner) = Mtu::new(u64::from(mtu.get()).saturating_sub(overhead)) {
                 mtus.insert(end.interface.clone(), inner);
@@ -150,6 +151,21 @@ fn spec(
         fwmark: None,
         peers: peers.collect(),
     }
+}
+
+/// Whether an engine makes its device through `/dev/net/tun`.
+pub(super) const fn needs_tun(spec: &messages::EngineSpec) -> bool {
+    matches!(spec, messages::EngineSpec::Embedded | messages::EngineSpec::Daemon { .. })
+}
+
+/// Whether the engine of a tunnel's end does.
+pub(super) fn end_needs_tun(plan: &Plan, end: &TunnelEnd) -> bool {
+    plan.engine(&end.engine).is_some_and(|planned| needs_tun(&engine(&planned.spec)))
+}
+
+/// Whether a tunnel's end has an interface: what has none has no counters of the kernel, and nothing to set.
+pub(super) fn has_interface(plan: &Plan, end: &TunnelEnd) -> bool {
+    plan.engine(&end.engine).is_none_or(|engine| engine.spec != EngineSpec::Direct)
 }
 
 fn engine(spec: &EngineSpec) -> messages::EngineSpec {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::{Caution, Job, Outcome, TrafficError, Window};
+use super::ports::{Port, Ports};
+use super::{Buffers, Caution, Job, Outcome, TrafficError, Window};
 use crate::sys::clock;
 
 /// Every blocking call returns after this time at the latest, to look at [`Control`].
@@ -33,6 +34,7 @@ pub(super) struct Control {
     pub(super) strangers: AtomicU64,
     /// The window that the job's threads share.
     pub(super) window: SharedWindow,
+    ports: Arc<dyn Ports>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ enum Gate {
 }
 
 impl Control {
-    pub(super) fn new(job: &Job) -> Arc<Self> {
+    pub(super) fn new(job: &Job, ports: Arc<dyn Ports>) -> Arc<Self> {
         Arc::new(Self {
             gate: Mutex::new(Gate::Closed),
             opened: Condvar::new(),
@@ -55,7 +57,13 @@ impl Control {
             sockets: Mutex::new(Vec::new()),
             strangers: AtomicU64::new(0),
             window: SharedWindow::new(job.warmup, job.duration),
+            ports,
         })
+    }
+
+    /// Opens a UDP socket where the job's are.
+    pub(super) fn udp(&self, job: &Job, buffers: Buffers) -> Result<Box<dyn Port>, TrafficError> {
+        self.ports.open(job, buffers)
     }
 
     /// Opens the gate.

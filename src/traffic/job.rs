@@ -128,6 +128,8 @@ pub enum JobKind {
         /// ICMP payload, 16 bytes at least.
         payload: Bytes,
     },
+    /// New WireGuard sessions, one after the other. The server's engine answers: a server's job only waits for the end.
+    Handshake,
 }
 
 impl Job {
@@ -218,6 +220,7 @@ impl Job {
                 not_zero("pings per second", rate.per_second())?;
                 carries("a ping", *payload, PING_PAYLOAD)
             }
+            JobKind::Handshake => Ok(()),
         }
     }
 }
@@ -253,6 +256,7 @@ impl JobKind {
             Self::UdpRr { .. } => "udp-rr",
             Self::TcpCrr { .. } => "tcp-crr",
             Self::Ping { .. } => "ping",
+            Self::Handshake => "handshake",
         }
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use socket2::{Protocol, Socket, Type};
 
-use super::control::{Control, TICK, Worker, nanoseconds};
+use super::control::{Control, Worker};
+use super::handshake;
 use super::job::{Buffers, Job, Role};
 use super::outcome::{Conditions, Counts, IcmpSocket, Outcome};
 use super::round_trips::{self, Echo};
@@ -28,14 +29,7 @@ pub(super) fn open(
 ) -> Result<Opened, TrafficError> {
     let owned = job.clone();
     let worker = match job.role {
-        Role::Server => Worker::spawn(control, "ping", move |control| {
-            let end_ns = control.started_ns() + nanoseconds(owned.warmup + owned.duration);
-            while clock::now_ns() < end_ns && !control.stopped() {
-                let next_ns = end_ns.min(clock::now_ns() + nanoseconds(TICK));
-                clock::sleep_until(next_ns).map_err(failed("waiting for the window's end"))?;
-            }
-            Ok(Outcome::new(&owned))
-        })?,
+        Role::Server => Worker::spawn(control, "ping", move |control| handshake::wait_out(control, &owned))?,
         Role::Client => {
             let (address, _) = job
                 .peer

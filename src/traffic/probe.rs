@@ -2,8 +2,8 @@
 //! every stream, not another test.
 
 use std::io;
-use std::net::{IpAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::control::{Control, Worker, nanoseconds};
 use super::datagram::{HEADER, Header, Kind};
 use super::job::{Buffers, Job, ProbeSpec, Role};
 use super::outcome::{Caution, Outcome, Probe};
+use super::ports::{self, Port};
 use super::round_trips::{self, Echo, RoundTrips};
 use super::sockets::{self, failed};
 use crate::sys::clock;
@@ -27,24 +28,23 @@ pub(super) enum Opened {
     Answers(Worker<()>),
 }
 
-/// Opens the job's probe. A server's port is added to `ports`: it is the last one.
-pub(super) fn open(job: &Job, control: &Arc<Control>, ports: &mut Vec<u16>) -> Result<Opened, TrafficError> {
+/// Opens the job's probe. A server's port is added to `numbers`: it is the last one.
+pub(super) fn open(job: &Job, control: &Arc<Control>, numbers: &mut Vec<u16>) -> Result<Opened, TrafficError> {
     let Some(spec) = job.probe else { return Ok(Opened::None) };
-    let socket = sockets::udp_socket(job, Buffers::default())?;
+    let socket = control.udp(job, Buffers::default())?;
     let seed = job.seed;
     match job.role {
         Role::Server => {
-            ports.push(sockets::udp_port(&socket)?);
+            numbers.push(ports::number(&*socket)?);
             let client = job.peer.as_ref().map(|(address, _)| *address);
-            let work = move |control: &Control| answer(control, &socket, seed, client, &spec);
+            let work = move |control: &Control| answer(control, &*socket, seed, client, &spec);
             Ok(Opened::Answers(Worker::spawn(control, "probe-echo", work)?))
         }
         Role::Client => {
             let last = job.peer.as_ref().map_or(0, |(_, ports)| ports.len().saturating_sub(1));
             let peer = sockets::peer(job, last)?;
             socket.connect(peer).map_err(|source| TrafficError::Connect { peer, source })?;
-            socket.set_nonblocking(true).map_err(failed("making a socket non-blocking"))?;
-            let work = move |control: &Control| ask(control, &socket, seed, &spec);
+            let work = move |control: &Control| ask(control, &*socket, seed, &spec);
             Ok(Opened::Asks(Worker::spawn(control, "probe", work)?))
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn beside(seen: Option<RoundTrips>, mut outcome: Outcome) -> Outcome 
 }
 
 struct ProbeSocket<'a> {
-    socket: &'a UdpSocket,
+    socket: &'a dyn Port,
     seed: u64,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
@@ -83,21 +83,21 @@ impl Echo for ProbeSocket<'_> {
     fn send(&mut self, number: u64) -> io::Result<()> {
         let header = Header { sequence: number, ..Header::new(Kind::Request, 0) };
         self.outgoing[..HEADER].copy_from_slice(&header.encode(self.seed));
-        self.socket.send(&self.outgoing).map(|_| ())
+        self.socket.try_send(&self.outgoing)
     }
 
     fn receive(&mut self) -> io::Result<Option<u64>> {
-        let count = self.socket.recv(&mut self.incoming)?;
+        let count = self.socket.try_receive(&mut self.incoming)?;
         let header = Header::decode(&self.incoming[..count], self.seed);
         Ok(header.filter(|header| header.kind == Kind::Response).map(|header| header.sequence))
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket.readiness()
     }
 }
 
-fn ask(control: &Control, socket: &UdpSocket, seed: u64, spec: &ProbeSpec) -> Result<RoundTrips, TrafficError> {
+fn ask(control: &Control, socket: &dyn Port, seed: u64, spec: &ProbeSpec) -> Result<RoundTrips, TrafficError> {
     let size = spec.payload.get() as usize;
     let mut echo = ProbeSocket { socket, seed, outgoing: vec![0; size], incoming: vec![0; size] };
     let interval_ns = 1_000_000_000 / spec.rate.per_second().max(1);
@@ -105,7 +105,7 @@ fn ask(control: &Control, socket: &UdpSocket, seed: u64, spec: &ProbeSpec) -> Re
     let end = Header::new(Kind::End, 0).encode(seed);
     for _ in 0..3 {
         // Only spares the server its grace: whether it arrives does not matter.
-        let _ = socket.send(&end);
+        let _ = socket.try_send(&end);
     }
     Ok(seen)
 }
@@ -113,7 +113,7 @@ fn ask(control: &Control, socket: &UdpSocket, seed: u64, spec: &ProbeSpec) -> Re
 /// Answers probes until the client says that it is done, or a while after the stream's end.
 fn answer(
     control: &Control,
-    socket: &UdpSocket,
+    socket: &dyn Port,
     seed: u64,
     client: Option<IpAddr>,
     spec: &ProbeSpec,
@@ -121,7 +121,7 @@ fn answer(
     let mut buffer = vec![0; spec.payload.get() as usize];
     let mut finished_ns = None;
     loop {
-        match socket.recv_from(&mut buffer) {
+        match socket.receive_from(&mut buffer) {
             Ok((count, from)) => {
                 let of_client = client.is_none_or(|client| client == from.ip());
                 match Header::decode(&buffer[..count], seed).filter(|_| of_client) {

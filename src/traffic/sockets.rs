@@ -193,11 +193,6 @@ pub(super) fn udp_socket(job: &Job, buffers: Buffers) -> Result<UdpSocket, Traff
     Ok(socket.into())
 }
 
-/// The port that a bound UDP socket has.
-pub(super) fn udp_port(socket: &UdpSocket) -> Result<u16, TrafficError> {
-    socket.local_addr().map(|address| address.port()).map_err(failed("reading a socket's address"))
-}
-
 /// Sets the job's congestion control. Any that is loaded may be set with CAP_NET_ADMIN in the namespace's owner; without it
 /// only those of `net.ipv4.tcp_allowed_congestion_control`.
 fn set_congestion_control(job: &Job, socket: &Socket) -> Result<(), TrafficError> {

@@ -1,18 +1,17 @@
 //! `udp-rr`: a request and a response at a time over UDP. A request or answer that is lost costs a time-out, which is
 //! counted, and the test goes on.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use socket2::SockRef;
 
 use super::control::{Control, Worker, nanoseconds};
 use super::datagram::{HEADER, Header, Kind};
 use super::histogram::Recorder;
 use super::job::{Buffers, Job, Role};
 use super::outcome::{Counts, Latency, Outcome, Sampling};
+use super::ports::{self, Port};
 use super::sockets::{self, failed};
 use super::{Opened, TrafficError};
 use crate::sys::clock;
@@ -27,18 +26,18 @@ const GRACE: Duration = Duration::from_secs(1);
 
 pub(super) fn open(job: &Job, control: &Arc<Control>, request: Bytes, response: Bytes) -> Result<Opened, TrafficError> {
     let (request, response) = (request.get() as usize, response.get() as usize);
-    let socket = sockets::udp_socket(job, Buffers::default())?;
+    let socket = control.udp(job, Buffers::default())?;
     let owned = job.clone();
     let (ports, worker) = match job.role {
         Role::Server => {
-            let ports = vec![sockets::udp_port(&socket)?];
-            let work = move |control: &Control| serve(control, &owned, &socket, request, response);
+            let ports = vec![ports::number(&*socket)?];
+            let work = move |control: &Control| serve(control, &owned, &*socket, request, response);
             (ports, Worker::spawn(control, "udp-rr", work)?)
         }
         Role::Client => {
             let peer = sockets::peer(job, 0)?;
             socket.connect(peer).map_err(|source| TrafficError::Connect { peer, source })?;
-            let work = move |control: &Control| ask(control, &owned, &socket, request, response);
+            let work = move |control: &Control| ask(control, &owned, &*socket, request, response);
             (Vec::new(), Worker::spawn(control, "udp-rr", work)?)
         }
     };
@@ -49,7 +48,7 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, request: Bytes, response: 
 fn serve(
     control: &Control,
     job: &Job,
-    socket: &UdpSocket,
+    socket: &dyn Port,
     request: usize,
     response: usize,
 ) -> Result<Outcome, TrafficError> {
@@ -59,7 +58,7 @@ fn serve(
     let mut answered = 0;
     let mut end_ns = u64::MAX;
     while !control.stopped() && clock::now_ns() < end_ns {
-        let (count, from) = match socket.recv_from(&mut incoming) {
+        let (count, from) = match socket.receive_from(&mut incoming) {
             Ok(received) => received,
             Err(error) if sockets::is_tick(&error) => {
                 if answered == 0 {
@@ -77,7 +76,7 @@ fn serve(
                 let head = Header { kind: Kind::Response, ..header };
                 outgoing[..HEADER].copy_from_slice(&head.encode(job.seed));
                 match socket.send_to(&outgoing, from) {
-                    Ok(_) => answered += 1,
+                    Ok(()) => answered += 1,
                     Err(error) => counts.add_error(&error),
                 }
                 if end_ns == u64::MAX {
@@ -96,7 +95,7 @@ fn serve(
     }
     Ok(Outcome {
         counts: Counts { transactions: Some(answered), ..counts },
-        conditions: sockets::conditions(job, &SockRef::from(socket), Buffers::default()),
+        conditions: socket.conditions(job, Buffers::default()),
         cautions: control.strangers().into_iter().collect(),
         ..Outcome::new(job)
     })
@@ -106,7 +105,7 @@ fn serve(
 fn ask(
     control: &Control,
     job: &Job,
-    socket: &UdpSocket,
+    socket: &dyn Port,
     request: usize,
     response: usize,
 ) -> Result<Outcome, TrafficError> {
@@ -136,7 +135,7 @@ fn ask(
         let give_up_ns = asked_ns + time_out_ns;
         // `None` after the time-out.
         let answered_ns = loop {
-            match socket.recv(&mut incoming) {
+            match socket.receive(&mut incoming) {
                 Ok(count) => {
                     let now_ns = clock::now_ns();
                     match Header::decode(&incoming[..count], job.seed) {
@@ -204,7 +203,7 @@ fn ask(
             ..counts
         },
         latency: Some(Latency { sampling: Sampling::ClosedLoop, histogram: latencies.finish(), unanswered: timeouts }),
-        conditions: sockets::conditions(job, &SockRef::from(socket), Buffers::default()),
+        conditions: socket.conditions(job, Buffers::default()),
         cautions: control.strangers().into_iter().collect(),
         ..Outcome::new(job)
     })

@@ -13,7 +13,6 @@
 mod receive;
 mod send;
 
-use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use super::control::{Control, Worker, both, join_all};
 use super::histogram::Histogram;
 use super::job::{Buffers, Job, Role};
 use super::outcome::{Caution, Conditions, Counts, Outcome, Window};
+use super::ports::{self, Port};
 use super::tally::{self, Finished};
 use super::{Opened, TrafficError, probe, sockets};
 use crate::units::{BitRate, Bytes};
@@ -43,7 +43,7 @@ const LATE_NS: u64 = 1_000_000;
 /// One flow's part of the job.
 struct Flow {
     job: Job,
-    socket: UdpSocket,
+    socket: Box<dyn Port>,
     index: u16,
     payload: usize,
     /// Between two datagrams; `None` is unpaced.
@@ -76,13 +76,13 @@ pub(super) fn open(
         let bits = payload.get() as f64 * 8.0;
         bits * f64::from(flows) * 1e9 / rate.bits_per_second() as f64
     });
-    let mut ports = Vec::new();
+    let mut numbers = Vec::new();
     let mut workers = Vec::with_capacity(usize::from(flows));
     for index in 0..flows {
         let job = job.on_path(job.path_of(index));
-        let socket = sockets::udp_socket(&job, buffers)?;
+        let socket = control.udp(&job, buffers)?;
         match job.role {
-            Role::Server => ports.push(sockets::udp_port(&socket)?),
+            Role::Server => numbers.push(ports::number(&*socket)?),
             Role::Client => {
                 let peer = sockets::peer(&job, usize::from(index))?;
                 socket.connect(peer).map_err(|source| TrafficError::Connect { peer, source })?;
@@ -96,7 +96,7 @@ pub(super) fn open(
         };
         workers.push(worker?);
     }
-    let probe = probe::open(job, control, &mut ports)?;
+    let probe = probe::open(job, control, &mut numbers)?;
     let job = job.clone();
     let finish = Box::new(move |control: &Control| {
         let flows = join_all(workers);
@@ -104,7 +104,7 @@ pub(super) fn open(
         let (flows, seen) = both(flows, probe.join())?;
         Ok(probe::beside(seen, outcome(&job, control, flows)?))
     });
-    Ok(Opened { ports, finish })
+    Ok(Opened { ports: numbers, finish })
 }
 
 fn outcome(job: &Job, control: &Control, mut flows: Vec<Seen>) -> Result<Outcome, TrafficError> {

@@ -1,16 +1,19 @@
 //! The node's state: what was applied last, and the tunnels and provider that came of it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::super::messages::{
     Applied, InterfaceState, NodeState, Part, QueueState, Refusal, SettingsState, Status, TunnelState,
 };
 use super::causes;
+use super::inside::{Inside, Insides};
 use crate::host::interfaces::{InterfaceError, Interfaces};
 use crate::host::queues::{self, ReceiveCpus};
 use crate::host::settings::{Refused, Settings, SettingsError, SettingsReading};
 use crate::lab::provider::{Provider, ProviderError, ProviderState};
-use crate::tunnel::{self, EngineSpec, PrivateKey, Tunnel, TunnelError};
+use crate::tunnel::{self, EngineSpec, PrivateKey, Shaker, Tunnel, TunnelError};
 
 /// Why a state could not be applied at all. What is refused piece by piece is told in [`Applied::refused`].
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,14 @@ pub(super) enum ClearError {
 struct Device {
     tunnel: Tunnel,
     state: TunnelState,
+}
+
+impl Device {
+    /// Its inside, if it has no interface.
+    fn inside(&self) -> Option<Inside> {
+        let direct = Arc::clone(self.tunnel.direct()?);
+        Some(Inside { direct, addresses: self.state.addresses.clone() })
+    }
 }
 
 #[derive(Default)]
@@ -179,6 +190,27 @@ impl Node {
         self.devices.get_mut(interface)?.tunnel.check_alive().err()
     }
 
+    /// The tunnels without an interface.
+    pub(super) fn insides(&self) -> Insides {
+        Insides(self.devices.iter().filter_map(|(name, device)| Some((name.clone(), device.inside()?))).collect())
+    }
+
+    /// What makes handshakes with the peer that has the inner address `peer`, where the tunnel's engine can be asked to.
+    pub(super) fn shaker(&self, tunnel: &str, peer: IpAddr) -> Option<Shaker> {
+        let device = self.devices.get(tunnel)?;
+        let mut peers = device.state.spec.peers.iter();
+        let owner = peers.find(|spec| spec.allowed_ips.iter().any(|net| net.contains(&peer)))?;
+        device.tunnel.shaker(owner.public_key)
+    }
+
+    /// The tunnel without an interface that leads to the address, if one does.
+    pub(super) fn inside_towards(&self, target: IpAddr) -> Option<Inside> {
+        let leads = |device: &&Device| {
+            device.state.spec.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|net| net.contains(&target))
+        };
+        self.devices.values().filter(leads).find_map(Device::inside)
+    }
+
     /// Every interface of the node, the lab's or not.
     pub(super) fn interface_names(&mut self) -> Result<Vec<String>, InterfaceError> {
         Ok(self.interfaces()?.counters()?.into_keys().collect())
@@ -219,9 +251,10 @@ fn in_words(refused: &Refused) -> String {
     format!("{} = {}: {}", refused.setting, refused.value, refused.reason)
 }
 
-/// The addresses and routes of a device. Its MTU is the engine's to set. What something else manages is left as it is.
+/// The addresses and routes of a device. Its MTU is the engine's to set. What something else manages is left as it is, and what
+/// has no interface has its addresses inside.
 fn addresses(state: &TunnelState) -> Option<InterfaceState> {
-    let ours = !matches!(state.spec.engine, EngineSpec::Interface { .. });
+    let ours = !matches!(state.spec.engine, EngineSpec::Interface { .. } | EngineSpec::Direct);
     ours.then(|| InterfaceState {
         name: state.spec.interface.clone(),
         addresses: state.addresses.clone(),

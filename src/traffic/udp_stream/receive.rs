@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use socket2::SockRef;
-
 use super::super::TrafficError;
 use super::super::control::{Bounds, Control, nanoseconds};
 use super::super::datagram::{HEADER, Header, Kind};
@@ -14,8 +12,8 @@ use super::super::sequence::{Arrival, Sequences};
 use super::super::sockets::{self, failed};
 use super::super::tally::Tally;
 use super::{BATCH, END_EVERY, END_WITHIN, Flow, GREET_EVERY, Seen};
-use crate::sys::mmsg::{self, ReceiveBatch};
-use crate::sys::{clock, socket};
+use crate::sys::clock;
+use crate::sys::mmsg::ReceiveBatch;
 
 /// A receiver of more than a datagram in this time lets them gather for so long: woken for every few of them, it costs the sender more
 /// than it takes (the wake-up is the sender's work), and binds the pair. A fraction of the receive buffer's room.
@@ -23,7 +21,7 @@ const NAP_NS: u64 = 50_000;
 
 /// Receives until its window is over and the sender has told its counts.
 pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> {
-    flow.socket.set_read_timeout(Some(GREET_EVERY)).map_err(failed("setting a receive time-out"))?;
+    flow.socket.wait_at_most(GREET_EVERY).map_err(failed("setting a receive time-out"))?;
     clock::precise_timers().map_err(failed("setting the timer slack"))?;
     if flow.job.role == Role::Server {
         await_hello(control, flow)?;
@@ -44,10 +42,10 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
     let mut batch = ReceiveBatch::new(BATCH, flow.payload);
     let naps = flow.interval_ns.is_none_or(|interval_ns| interval_ns < NAP_NS as f64);
     if flow.interval_ns.is_some() {
-        mmsg::stamp_arrivals(&flow.socket).map_err(failed("SO_TIMESTAMPNS"))?;
+        flow.socket.stamp_arrivals().map_err(failed("SO_TIMESTAMPNS"))?;
     }
     loop {
-        match batch.receive(&flow.socket) {
+        match flow.socket.receive_batch(&mut batch) {
             Ok(count) => {
                 receiver.take(control, &batch)?;
                 if naps && count < BATCH {
@@ -77,7 +75,7 @@ pub(super) fn await_hello(control: &Control, flow: &Flow) -> Result<(), TrafficE
     let mut buffer = [0; HEADER];
     loop {
         control.may_go_on(|| format!("the client's greeting on flow {index}"))?;
-        let (count, from) = match socket.recv_from(&mut buffer) {
+        let (count, from) = match socket.receive_from(&mut buffer) {
             Ok(received) => received,
             Err(error) if sockets::is_tick(&error) => continue,
             Err(error) => return Err(failed("receiving a greeting")(error)),
@@ -211,7 +209,7 @@ impl Receiver<'_> {
     }
 
     fn drops(&self) -> Result<Option<u32>, TrafficError> {
-        socket::receive_drops(&self.flow.socket).map(Some).map_err(failed("reading SO_MEMINFO"))
+        self.flow.socket.dropped().map(Some).map_err(failed("reading SO_MEMINFO"))
     }
 
     /// Says what is to be said now; tells whether this end is done.
@@ -235,7 +233,7 @@ impl Receiver<'_> {
         };
         if self.drops_end.is_none() {
             self.drops_end = self.drops()?;
-            self.flow.socket.set_read_timeout(Some(END_EVERY)).map_err(failed("setting a receive time-out"))?;
+            self.flow.socket.wait_at_most(END_EVERY).map_err(failed("setting a receive time-out"))?;
         }
         if self.end.is_some() {
             for _ in 0..3 {
@@ -271,7 +269,7 @@ impl Receiver<'_> {
                 ..Counts::default()
             },
             lateness: None,
-            conditions: sockets::conditions(&flow.job, &SockRef::from(&flow.socket), flow.buffers),
+            conditions: flow.socket.conditions(&flow.job, flow.buffers),
             ended_alone: false,
         })
     }

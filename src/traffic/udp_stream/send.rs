@@ -2,10 +2,8 @@
 
 use std::io;
 
-use nix::sys::socket::MsgFlags;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use socket2::SockRef;
 
 use super::super::TrafficError;
 use super::super::control::{Bounds, Control, TICK, nanoseconds};
@@ -14,11 +12,11 @@ use super::super::histogram::Recorder;
 use super::super::job::Role;
 use super::super::outcome::Counts;
 use super::super::pacing::{Due, Schedule};
+use super::super::ports::Outgoing;
 use super::super::sockets::{self, failed};
 use super::super::tally::Tally;
 use super::{BATCH, END_EVERY, END_WITHIN, Flow, GRACE, GREET_EVERY, Seen};
 use crate::sys::clock;
-use crate::sys::mmsg::SendBatch;
 
 /// After an error: a socket that refuses must not be asked a million times.
 const PAUSE_NS: u64 = 100_000;
@@ -37,7 +35,7 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
     let mut sender = Sender {
         flow,
         bounds,
-        batch: SendBatch::new(BATCH, tail),
+        batch: Outgoing::new(BATCH, tail),
         schedule: flow.interval_ns.map(|interval_ns| Schedule::new(begin_ns, interval_ns)),
         sequence: 0,
         measured: 0,
@@ -60,7 +58,7 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
         packets: measured,
         counts: Counts { offered_packets: Some(offered), sent_packets: Some(measured), ..counts },
         lateness: flow.interval_ns.map(|_| lateness.finish()),
-        conditions: sockets::conditions(&flow.job, &SockRef::from(&flow.socket), flow.buffers),
+        conditions: flow.socket.conditions(&flow.job, flow.buffers),
         ended_alone,
     })
 }
@@ -68,7 +66,7 @@ pub(super) fn run(control: &Control, flow: &Flow) -> Result<Seen, TrafficError> 
 /// Returns once the receiver is known to be there.
 fn greet(control: &Control, flow: &Flow) -> Result<(), TrafficError> {
     let Flow { socket, index, job, .. } = flow;
-    socket.set_read_timeout(Some(GREET_EVERY)).map_err(failed("setting a receive time-out"))?;
+    socket.wait_at_most(GREET_EVERY).map_err(failed("setting a receive time-out"))?;
     match job.role {
         Role::Server => super::receive::await_hello(control, flow),
         Role::Client => {
@@ -83,7 +81,7 @@ fn greet(control: &Control, flow: &Flow) -> Result<(), TrafficError> {
                 if let Err(error) = socket.send(&hello) {
                     refusal = Some(error);
                 }
-                match socket.recv(&mut buffer) {
+                match socket.receive(&mut buffer) {
                     Ok(count) => match Header::decode(&buffer[..count], job.seed) {
                         Some(header) if header.kind == Kind::Go => return Ok(()),
                         _ => {}
@@ -102,7 +100,7 @@ fn greet(control: &Control, flow: &Flow) -> Result<(), TrafficError> {
 struct Sender<'a> {
     flow: &'a Flow,
     bounds: Bounds,
-    batch: SendBatch<HEADER>,
+    batch: Outgoing,
     schedule: Option<Schedule>,
     /// The next datagram's number: that of all datagrams so far.
     sequence: u64,
@@ -159,7 +157,7 @@ impl Sender<'_> {
         for (sequence, head) in (self.sequence..).zip(&mut self.batch.heads[..packets]) {
             *head = Header { sequence, ..header }.encode(self.flow.job.seed);
         }
-        let (sent, refused) = match self.batch.send(&self.flow.socket, 0..packets) {
+        let (sent, refused) = match self.flow.socket.send_batch(&mut self.batch, packets) {
             Ok(sent) => (sent as u64, 0),
             // The socket's buffer is full: the time-out only lets this thread look around.
             Err(error) if sockets::is_tick(&error) => (0, 0),
@@ -185,10 +183,9 @@ impl Sender<'_> {
 
     /// Looks, without waiting, for the receiver's word.
     fn receiver_is_done(&mut self) -> bool {
-        use std::os::fd::AsRawFd;
         let mut buffer = [0; HEADER];
         loop {
-            match nix::sys::socket::recv(self.flow.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+            match self.flow.socket.try_receive(&mut buffer) {
                 Ok(count) => match Header::decode(&buffer[..count], self.flow.job.seed) {
                     Some(header) if header.kind == Kind::Done => return true,
                     _ => {}
@@ -204,13 +201,13 @@ impl Sender<'_> {
         let Flow { socket, job, index, .. } = self.flow;
         let end = Header { sequence: self.sequence, time_ns: self.measured, ..Header::new(Kind::End, *index) };
         let end = end.encode(job.seed);
-        socket.set_read_timeout(Some(END_EVERY)).map_err(failed("setting a receive time-out"))?;
+        socket.wait_at_most(END_EVERY).map_err(failed("setting a receive time-out"))?;
         let give_up_ns = clock::now_ns() + nanoseconds(END_WITHIN);
         let mut buffer = [0; HEADER];
         while clock::now_ns() < give_up_ns {
             // If it cannot be sent, the receiver says that the count is missing.
             let _ = socket.send(&end);
-            match socket.recv(&mut buffer) {
+            match socket.receive(&mut buffer) {
                 Ok(count) => match Header::decode(&buffer[..count], job.seed) {
                     Some(header) if header.kind == Kind::Fin => return Ok(()),
                     _ => {}
