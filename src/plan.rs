@@ -16,6 +16,7 @@ pub use types::*;
 
 use crate::topology::Topology;
 
+mod carried;
 mod error;
 mod forecast;
 mod order;

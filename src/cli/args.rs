@@ -100,13 +100,14 @@ pub(super) struct InitArgs {
 /// What to measure, and how much of it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Selection {
-    /// A topology file, or the name of a shipped one: two-stacks, pair, four-nodes, cross-directions, parallel
+    /// A topology file, or the name of a shipped one: two-stacks, pair, four-nodes, cross-directions, parallel, datagrams
     #[arg(default_value = "two-stacks")]
     pub(super) topology: String,
     /// Only these levels of a factor (repeatable; `test` counts): --only underlay=private,public-ipv4
     #[arg(long, value_name = "FACTOR=LEVEL[,LEVEL]")]
     pub(super) only: Vec<String>,
-    /// An engine to measure instead of the topology's (repeatable): raw, embedded, an interface, or the path of a daemon
+    /// An engine to measure instead of the topology's (repeatable): raw, embedded, direct (embedded without a TUN device: datagrams
+    /// only), kernel (its own WireGuard), an interface, or the path of a daemon
     #[arg(long, value_name = "NAME[=SPEC]")]
     pub(super) engine: Vec<String>,
     /// Visits to each arrangement; the most of them with --precision

@@ -18,7 +18,7 @@ use super::output::Output;
 use super::watch::Terminal;
 use super::{Exit, plan::plan_of};
 use crate::cell::did_you_mean;
-use crate::plan::Plan;
+use crate::plan::{EngineSpec, Plan, TunnelEnd};
 use crate::run::Lab;
 use crate::run::beacon::{self, Beacon};
 use crate::sys::namespaces::{enter, run_command};
@@ -126,31 +126,38 @@ pub(super) fn supervise(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
 /// Every node, with its addresses outside and inside, and how to get there.
 fn describe(plan: &Plan, lab: &Lab) -> String {
     let mut text = format!("{} is up: {} nodes; Ctrl-C takes it down\n\n", plan.name, plan.nodes.len());
+    let there = || plan.tunnels.iter().filter(|tunnel| lab.has(tunnel));
     for node in &plan.nodes {
         // Writing into a string does not fail.
         let _infallible = writeln!(text, "{}", node.name);
         for attachment in &node.attachments {
             let _infallible = writeln!(text, "  {:<15} {}", attachment.underlay, attachment.address);
         }
-        let there = || plan.tunnels.iter().filter(|tunnel| lab.has(tunnel));
         for (tunnel, end) in there().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end))) {
             if end.node == node.name {
                 let inner = end.inner.addr();
                 let which = if tunnel.number == 0 { String::new() } else { format!(", tunnel {}", tunnel.number + 1) };
-                let (engine, underlay) = (&tunnel.engine, &tunnel.underlay);
-                let _infallible = writeln!(text, "  {:<15} {inner}  {engine} over {underlay}{which}", end.interface);
+                let only = if is_direct(plan, end) { ", for wglab's own tests only" } else { "" };
+                let (name, engine, underlay) = (&end.interface, &tunnel.engine, &tunnel.underlay);
+                let _infallible = writeln!(text, "  {name:<15} {inner}  {engine} over {underlay}{which}{only}");
             }
         }
     }
     if let Some(pair) = plan.pairs.first() {
-        let there = plan.tunnels.iter().find(|tunnel| lab.has(tunnel));
-        let to = there.and_then(|tunnel| tunnel.ends(pair)).map(|(_, server)| server.inner.addr());
+        let ends = there().filter_map(|tunnel| tunnel.ends(pair));
+        let mut pingable = ends.filter(|(client, server)| !is_direct(plan, client) && !is_direct(plan, server));
+        let to = pingable.next().map(|(_, server)| server.inner.addr());
         let to = to.or_else(|| plan.node(&pair.server)?.attachments.first().map(|attachment| attachment.address));
         if let Some(to) = to {
             let _infallible = write!(text, "\nTry: wglab exec {} -- ping -c 3 {to}\n", pair.client);
         }
     }
     text
+}
+
+/// Whether a tunnel's end has no interface that other programs could use.
+fn is_direct(plan: &Plan, end: &TunnelEnd) -> bool {
+    plan.engine(&end.engine).is_some_and(|engine| engine.spec == EngineSpec::Direct)
 }
 
 pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {

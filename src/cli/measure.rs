@@ -28,6 +28,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         Some(begun) => begun.plan()?,
         None => plan_of(&args.selection)?,
     };
+    plan.left_out().iter().for_each(|line| output.note(line));
     let started = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
     let (directory, mut header) = match &begun {
         Some(begun) => (begun.directory.clone(), Header { started, ..begun.record.header.clone() }),

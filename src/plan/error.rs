@@ -70,8 +70,18 @@ pub enum PlanError {
         /// The engine level.
         level: String,
     },
+    /// A spec that would be an interface, where nodes are made here and have none, and that looks like another word.
+    #[error("`{}` is no engine; {}write raw, embedded, direct, kernel, or a daemon's path with a `/` in it", printable(.spec), did_you_mean(.spec, std::iter::once(.meant.as_str())))]
+    MisspeltEngine {
+        /// What was written.
+        spec: String,
+        /// What it looks like.
+        meant: String,
+    },
     /// An engine that cannot carry any of the tests.
-    #[error("engine `{engine}` can carry none of the tests ({tests}); it carries {can}")]
+    #[error(
+        "engine `{engine}` can carry none of the tests ({tests}); it carries {can}: add one of them to the topology, like `[[test]] kind = \"udp-rr\"`, or run `datagrams`"
+    )]
     NoTestForEngine {
         /// The engine level.
         engine: String,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::carried::carries;
 use super::error::PlanError;
 use super::select::Selection;
 use super::spread;
@@ -75,15 +76,6 @@ const fn times(profile: Profile, kind: TestKind) -> (Duration, Duration) {
         Profile::Standard | Profile::Thorough => long,
     };
     (Duration::from_millis(window), Duration::from_millis(warmup))
-}
-
-/// The kinds of test that an engine can carry. `direct` has no interface, so no kernel sockets; `raw` has no handshake.
-fn carries(spec: &EngineSpec) -> fn(TestKind) -> bool {
-    match spec {
-        EngineSpec::Raw => |kind| kind != TestKind::Handshake,
-        EngineSpec::Direct => |kind| matches!(kind, TestKind::UdpStream | TestKind::UdpRr | TestKind::Handshake),
-        EngineSpec::Embedded | EngineSpec::Kernel | EngineSpec::Interface(_) | EngineSpec::Daemon(_) => |_| true,
-    }
 }
 
 /// Refuses an MTU of settings that the underlays cannot have. A frame that is larger than the network carries is lost
@@ -218,7 +210,7 @@ fn arrange(
 
 fn no_test_for(level: &str, schedule: &Schedule) -> PlanError {
     let kinds: Vec<fn(TestKind) -> bool> = schedule.specs(level).map(carries).collect();
-    let can = TestKind::ALL.into_iter().filter(|kind| kinds.iter().all(|carries| carries(*kind)));
+    let can = TestKind::MEASURED.into_iter().filter(|kind| kinds.iter().all(|carries| carries(*kind)));
     let names: BTreeSet<&str> = schedule.tests.iter().map(|test| test.name.as_str()).collect();
     PlanError::NoTestForEngine {
         engine: level.to_owned(),

@@ -168,7 +168,15 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
     let bad = |why: String| PlanError::EngineName { name: request.name.clone(), why };
     if let Some(spec) = &request.spec {
         check_name(&request.name).map_err(bad)?;
-        let spec: EngineSpec = spec.parse()?;
+        let typed = spec;
+        let spec: EngineSpec = typed.parse()?;
+        // No node made here has an interface of someone else's: the word may have meant something else.
+        if matches!(spec, EngineSpec::Interface(_))
+            && topology.is_local()
+            && let Some(meant) = crate::cell::nearest(typed, EngineSpec::WORDS)
+        {
+            return Err(PlanError::MisspeltEngine { spec: typed.clone(), meant: meant.to_owned() });
+        }
         if request.name == "raw" && spec != EngineSpec::Raw {
             return Err(bad("raw is the underlay without any engine".to_owned()));
         }

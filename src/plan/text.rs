@@ -68,6 +68,7 @@ pub fn render_text(plan: &Plan) -> String {
     section(&mut text, "phases: the stack under each node", phases(plan));
     section(&mut text, "tests", plan.tests.iter().map(test).collect());
     section(&mut text, "tests that have too few flows for some of the tunnels", spread_less(plan));
+    section(&mut text, "left out", plan.left_out().into_iter().map(|line| vec![line]).collect());
     let heading =
         format!("order, {} arrangements in {most}{} rounds", count(plan.arrangements.len() as u64), plan.rounds);
     section(&mut text, &heading, order(plan));

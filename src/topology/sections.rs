@@ -317,11 +317,13 @@ fn engine(name: &str, table: &Table<'_>, problems: &mut Problems<'_>) -> Option<
         },
         _ => match text.get_ref().parse() {
             Ok(spec @ (EngineSpec::Embedded | EngineSpec::Direct | EngineSpec::Kernel | EngineSpec::Raw)) => Some(spec),
-            _ => bad(
-                problems,
-                format!("`{}` is not a kind of engine", printable(text.get_ref())),
-                "choose embedded, direct, kernel; a daemon has a `path`, an interface an `interface`",
-            ),
+            _ => {
+                let help = format!(
+                    "{}choose embedded, direct, kernel; a daemon has a `path`, an interface an `interface`",
+                    did_you_mean(text.get_ref(), BUILT_IN)
+                );
+                bad(problems, format!("`{}` is not a kind of engine", printable(text.get_ref())), &help)
+            }
         },
     }
 }

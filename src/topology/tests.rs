@@ -300,6 +300,7 @@ fn engines_are_built_in_or_defined_and_every_definition_is_used() {
         ("", "[engine.go]\npath = \"./go\"\nkind = \"kernel\"", "has 2 of path, interface, kind"),
         ("", "[engine.go]\npath = \"go\"", "could be anything"),
         ("", "[engine.go]\npath = \"/usr/bin/\"", "is a directory"),
+        ("", "[engine.go]\nkind = \"dirct\"", "did you mean `direct`?"),
         ("", "[engine.go]\npath = \"./g\\no\"", "control character"),
         ("", "[engine.go]\nkind = \"quantum\"", "is not a kind of engine"),
         ("", "[engine.go]\ninterface = \"a b\"", "is no interface"),

@@ -153,6 +153,12 @@ pub enum EngineSpec {
 /// Daemons that are known by their bare name; any other bare word names an interface.
 pub(super) const KNOWN_DAEMONS: [&str; 4] = ["wireguard-go", "boringtun-cli", "gotatun", "gotatun-cli"];
 
+impl EngineSpec {
+    /// The bare words that are no interface's name.
+    pub const WORDS: [&str; 8] =
+        ["raw", "embedded", "direct", "kernel", "wireguard-go", "boringtun-cli", "gotatun", "gotatun-cli"];
+}
+
 impl fmt::Display for EngineSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -19,6 +19,7 @@ use wglab::reach::local::raise;
 
 mod agent;
 mod bytes;
+mod engines;
 mod interop;
 mod found;
 mod lab;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         network::TESTS,
         product::TESTS,
         up::TESTS,
+        engines::TESTS,
         resume::TESTS,
         settings::TESTS,
         spread::TESTS,

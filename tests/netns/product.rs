@@ -37,7 +37,9 @@ pub(crate) const TESTS: &[super::Test] = &[
 pub(crate) fn unmet(name: &str) -> Option<String> {
     let (tools, tun): (&[&str], bool) = match name {
         "a_byte_pipe_after_a_banner_is_all_an_agent_needs" | "hosts_are_reached_by_any_command" => (&["sh"], false),
-        "a_closed_tun_leaves_raw_cells_and_says_so" => (&["unshare", "setpriv", "mount", "mknod"], false),
+        "a_closed_tun_leaves_raw_cells_and_says_so" | "a_closed_tun_leaves_raw_and_direct" => {
+            (&["unshare", "setpriv", "mount", "mknod"], false)
+        }
         "what_is_the_users_stays_untouched" => (&["unshare", "ip", "nft", "cmp"], false),
         "an_outer_flow_over_another_underlay_is_refused" => (&["ip"], true),
         "an_outer_flow_through_a_relay_is_refused"
@@ -48,6 +50,7 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         | "streams_that_take_one_of_two_tunnels_are_refused"
         | "one_of_two_tunnels_through_a_relay_is_refused"
         | "a_second_of_two_tunnels_that_is_not_there_leaves_the_first"
+        | "direct_and_embedded_carry_each_other"
         | "interfaces_of_others_are_measured_and_left_as_they_were"
         | "interfaces_that_do_not_join_say_why"
         | "a_topology_written_from_hosts_or_interfaces_runs" => (&[], true),

@@ -85,6 +85,9 @@ fn engines_on_the_command_line_replace_the_files() {
         (&["raw=./x"], "raw is the underlay without any engine"),
         (&["x=./x", "x=./y"], "is given twice"),
         (&["x=wg0"], "the nodes are made here and have none"),
+        (&["x=embeded"], "`embeded` is no engine; did you mean `embedded`? write"),
+        (&["x=wiregaurd-go"], "did you mean `wireguard-go`?"),
+        (&["kernal"], "did you mean `kernel`?"),
         (&["raw>embedded"], "joins two different tunnels"),
     ] {
         let found = refused(&pair, &engines(words));
@@ -98,7 +101,7 @@ fn an_engine_carries_only_what_it_can() {
     let reason = refused(&pair, &engines(&["direct"]));
     assert!(
         reason.contains("`direct` can carry none of the tests (tcp-crr, tcp-rr, tcp-stream)")
-            && reason.contains("udp-stream"),
+            && reason.contains("it carries udp-stream, udp-rr, handshake: add one"),
         "{reason}"
     );
     let text = shipped("pair")
@@ -112,7 +115,26 @@ fn an_engine_carries_only_what_it_can() {
     };
     assert_eq!(tests("direct"), BTreeSet::from(["udp-stream"]));
     assert_eq!(tests("embedded").len(), 4);
-    for kind in ["udp-search", "handshake", "connections", "mtu"] {
+    let why = "direct is measured with udp-stream and not with tcp-crr, tcp-rr, tcp-stream: it has no interface for the kernel's sockets";
+    assert_eq!(plan.left_out(), [why]);
+    assert!(render_text(&plan).contains(why));
+    assert!(planned(&pair, &Request::default()).left_out().is_empty());
+    let shaken = topology(&text.replace("kind = \"udp-stream\"\nrate = \"max\"", "kind = \"handshake\""));
+    let plan = planned(&shaken, &engines(&["direct", "embedded", "other=./other", "embedded>other"]));
+    check(&plan);
+    let out = plan.left_out();
+    let said = |level: &str| out.iter().find(|line| line.starts_with(&format!("{level} is"))).map(String::as_str);
+    assert!(said("raw").is_some_and(|line| line.ends_with("not with handshake: it has no tunnel")), "{out:?}");
+    assert!(said("direct").is_some_and(|line| line.contains("with handshake and not with tcp-crr")), "{out:?}");
+    assert_eq!(said("embedded"), None);
+    for level in ["other", "embedded>other"] {
+        assert!(said(level).is_some_and(|line| line.ends_with("when they are asked to")), "{out:?}");
+    }
+    let datagrams = planned(&shipped_topology("datagrams"), &Request::default());
+    check(&datagrams);
+    assert!(datagrams.left_out().is_empty());
+    assert_eq!(datagrams.compared(), ["direct", "embedded"]);
+    for kind in ["udp-search", "connections", "mtu"] {
         let text = shipped("pair")
             .unwrap()
             .replace("kind = \"tcp-rr\"\ncongestion_control = \"cubic\"", &format!("kind = \"{kind}\""));
