@@ -278,6 +278,7 @@ impl PlanError {
             | Self::EngineName { .. }
             | Self::Engine(_)
             | Self::EngineTwice { .. }
+            | Self::MisspeltEngine { .. }
             | Self::OutOfRange { .. } => Vec::new(),
             Self::NothingLeft { .. } if !request.only.is_empty() => Vec::new(),
             Self::NothingLeft { .. } => vec![path(&["pairs"])],

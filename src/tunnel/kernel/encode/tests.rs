@@ -1,12 +1,9 @@
 //! The bytes are written out from the layout that include/uapi/linux/wireguard.h documents, not computed.
 
-use std::io;
-
-use super::super::decode;
+use super::super::{key, prefix};
 use super::*;
 use crate::sys::genetlink::attributes;
 use crate::tunnel::keys::{PrivateKey, PublicKey};
-use crate::tunnel::uapi::GetDevice;
 
 fn peer(number: u8) -> SetPeer {
     SetPeer::new(PublicKey::from_bytes([number; 32]).unwrap())
@@ -15,14 +12,26 @@ fn peer(number: u8) -> SetPeer {
 fn nets(count: u32) -> Vec<(IpNet, bool)> {
     let net = |number: u32| {
         let v4 = format!("10.{}.{}.0/24", number >> 8, number & 255);
-        if number % 2 == 0 { v4 } else { format!("fd00:{number:x}::/64") }
+        if number.is_multiple_of(2) { v4 } else { format!("fd00:{number:x}::/64") }
     };
     (0..count).map(|number| (net(number).parse().unwrap(), true)).collect()
 }
 
-/// What a kernel that reads the messages one after the other would have. It lists a peer that goes on once.
-fn read(messages: &[Bytes]) -> io::Result<GetDevice> {
-    decode(messages.iter().map(|message| message.as_slice()))
+/// The peers and prefixes that a kernel which reads the messages one after the other would have. One that goes on is the same.
+fn read(messages: &[Bytes]) -> Vec<(PublicKey, Vec<IpNet>)> {
+    let mut peers: Vec<(PublicKey, Vec<IpNet>)> = Vec::new();
+    let lists = messages.iter().flat_map(|message| attributes(message));
+    for (_, told) in lists.filter(|(kind, _)| *kind == device::PEERS).flat_map(|(_, list)| attributes(list)) {
+        let part = |wanted: u16| attributes(told).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+        let key = key(part(peer::PUBLIC_KEY).unwrap()).unwrap();
+        let nets = part(peer::ALLOWED_IPS).into_iter().flat_map(attributes);
+        let nets = nets.map(|(_, value)| prefix(value).unwrap());
+        match peers.last_mut().filter(|(last, _)| *last == key) {
+            Some((_, known)) => known.extend(nets),
+            None => peers.push((key, nets.collect())),
+        }
+    }
+    peers
 }
 
 fn kinds(bytes: &[u8]) -> Vec<u16> {
@@ -140,10 +149,10 @@ fn many_prefixes_go_on_in_the_next_message_and_none_is_thrown_away() {
         let messages = set("wg0", &request);
         assert!(messages.iter().all(|message| message.len() < ENOUGH + 256), "{count}");
         assert_eq!(messages.len() > 1, count > 200, "{count}: {}", messages.len());
-        let read = read(&messages).unwrap();
+        let read = read(&messages);
         let expected: Vec<IpNet> = nets(count).into_iter().map(|(net, _)| net).collect();
-        assert_eq!(read.peers.iter().map(|peer| peer.allowed_ips.len()).collect::<Vec<_>>(), [0, expected.len(), 0]);
-        assert_eq!(read.peers[1].allowed_ips, expected);
+        assert_eq!(read.iter().map(|(_, nets)| nets.len()).collect::<Vec<_>>(), [0, expected.len(), 0]);
+        assert_eq!(read[1].1, expected);
         for (index, message) in messages.iter().enumerate() {
             let first = index == 0;
             assert_eq!(kinds(message).contains(&device::PRIVATE_KEY), first);
@@ -176,9 +185,9 @@ fn many_peers_fill_messages_and_each_is_told_once() {
     let request = SetDevice { replace_peers: true, peers, ..SetDevice::default() };
     let messages = set("wg0", &request);
     assert!(messages.len() > 10 && messages.iter().all(|message| message.len() < ENOUGH + 512), "{}", messages.len());
-    let read = read(&messages).unwrap();
-    assert_eq!(read.peers.len(), request.peers.len());
-    for (read, told) in read.peers.iter().zip(&request.peers) {
-        assert_eq!((read.public_key, read.allowed_ips.len()), (told.public_key, told.allowed_ips.len()));
+    let read = read(&messages);
+    assert_eq!(read.len(), request.peers.len());
+    for ((key, nets), told) in read.iter().zip(&request.peers) {
+        assert_eq!((*key, nets.len()), (told.public_key, told.allowed_ips.len()));
     }
 }
