@@ -132,6 +132,7 @@ mod tests {
             local: "127.0.0.1".parse().unwrap(),
             local_interface: None,
             peer: Some(("127.0.0.1".parse().unwrap(), Vec::new())),
+            more_paths: Vec::new(),
             congestion_control: None,
             warmup: Duration::from_millis(60),
             duration: Duration::from_millis(200),

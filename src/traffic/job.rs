@@ -192,7 +192,11 @@ impl Job {
         let streams = match self.kind {
             JobKind::TcpStream { streams, .. } => usize::from(streams),
             JobKind::UdpStream { flows, .. } => usize::from(flows),
-            JobKind::TcpRr { .. } | JobKind::UdpRr { .. } | JobKind::TcpCrr { .. } | JobKind::Ping { .. } => 1,
+            JobKind::TcpRr { .. }
+            | JobKind::UdpRr { .. }
+            | JobKind::TcpCrr { .. }
+            | JobKind::Ping { .. }
+            | JobKind::Handshake => 1,
         };
         if self.paths() > streams.max(1) {
             return bad(format!("{} paths are more than {streams} streams can be spread over", self.paths()));
