@@ -101,8 +101,11 @@ impl Options {
                 }
                 _ => options.page = Some(value.into()),
             }
-            if argument != "--page" {
-                told += &format!(" {argument} {value}");
+            match argument.as_str() {
+                "--page" => {}
+                // Where it lies is this machine's affair.
+                "--engine" => told += &format!(" --engine {}", value.rsplit('/').next().unwrap_or_default()),
+                _ => told += &format!(" {argument} {value}"),
             }
         }
         ensure!(options.rounds > 0 && options.seconds > 0.0, "nothing is measured in no time");

@@ -69,7 +69,8 @@ pub(crate) struct Measured {
 pub(crate) fn all(options: &Options) -> Result<Measured> {
     let world = World::new(&options.engine)?;
     let mut clients = Clients::new(&world, options.peers.iter().copied().max().unwrap_or(0))?;
-    let mut measured = Measured::default();
+    let version = world.hub(MTU, Vec::new())?.tunnel.status()?.version;
+    let mut measured = Measured { version, ..Measured::default() };
     let begin = Instant::now();
     for round in 1..=options.rounds {
         for peers in &options.peers {
@@ -82,10 +83,9 @@ pub(crate) fn all(options: &Options) -> Result<Measured> {
             eprintln!("round {round} of {}: MTU {mtu}", options.rounds);
             let mut row = Row { rows: &mut measured.by_mtu, key: u32::from(*mtu) };
             world.fit_link(*mtu)?;
-            let mut hub = world.hub(*mtu, vec![world.busy_peer()])?;
+            let hub = world.hub(*mtu, vec![world.busy_peer()])?;
             let busy = world.busy(*mtu)?;
             streams(&world, &hub, options.seconds, &mut row).with_context(|| format!("MTU {mtu}"))?;
-            measured.version = hub.tunnel.status()?.version;
             drop(busy);
         }
         world.fit_link(MTU)?;
