@@ -128,7 +128,7 @@ fn start(
     kind: Kind,
     version: Option<String>,
     program: &Path,
-    mut command: Command,
+    command: Command,
     spec: &TunnelSpec,
 ) -> Result<Process, TunnelError> {
     if client::is_listening(&spec.interface) {
@@ -136,6 +136,17 @@ fn start(
     }
     // A socket that nobody listens at is what a killed daemon left.
     remove_stale_socket(&spec.interface)?;
+    spawn(kind, version, program, command, &spec.interface)
+}
+
+/// Starts it, whatever is at its socket's path.
+fn spawn(
+    kind: Kind,
+    version: Option<String>,
+    program: &Path,
+    mut command: Command,
+    interface: &str,
+) -> Result<Process, TunnelError> {
     // A group of its own: what a script starts ends with it.
     let mut child = command
         .stdout(Stdio::piped())
@@ -154,7 +165,7 @@ fn start(
         kind,
         version,
         program: program.to_owned(),
-        interface: spec.interface.clone(),
+        interface: interface.to_owned(),
         child,
         ended: None,
         log: Arc::clone(&log),
@@ -403,21 +414,12 @@ mod tests {
     /// What a script starts holds its output open after it: neither its end nor the question for its version waits for that.
     #[test]
     fn a_process_ends_with_what_it_started() {
-        let spec = TunnelSpec {
-            interface: "nosuch0".to_owned(),
-            mtu: crate::units::Mtu::new(1420).unwrap(),
-            listen_port: 0,
-            engine: crate::tunnel::EngineSpec::Embedded,
-            pin: None,
-            fwmark: None,
-            peers: Vec::new(),
-        };
         for script in
             ["sleep 61", "sleep 62 & sleep 63", "trap '' TERM; sleep 64 & sleep 65", "setsid sleep 6 & sleep 66"]
         {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", &format!("echo up; {script}; true")]);
-            let mut process = start(Kind::Other, None, Path::new("/bin/sh"), command, &spec).unwrap();
+            let mut process = spawn(Kind::Other, None, Path::new("/bin/sh"), command, "nosuch0").unwrap();
             let begin = Instant::now();
             while !process.last_lines().contains("up") {
                 assert!(begin.elapsed() < Duration::from_secs(5), "{script}");
