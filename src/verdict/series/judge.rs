@@ -12,6 +12,11 @@ use crate::stats::change::Split;
 
 /// A change that is left without the value that makes most of it must still be this share of the minimum effect.
 const LEFT_SHARE: f64 = 0.5;
+/// Nothing found is a finding where a change of this many times the least one that is published would have been found. The same
+/// holds of a comparison, whose interval reaches that far from no change.
+const BLIND: f64 = 2.0;
+/// Values of which one may be far from the others.
+const ENOUGH: usize = 8;
 /// The probability with which the change that is named as visible would have been found.
 const POWER: f64 = 0.8;
 
@@ -194,14 +199,7 @@ impl Context<'_> {
         let series = course.series();
         let length = series.len();
         let Some(null) = nulls.of(length) else { return (None, None) };
-        let residuals: f64 = bounds
-            .windows(2)
-            .map(|two| {
-                let level = &series[two[0]..two[1]];
-                let center = crate::stats::mean(level).unwrap_or(0.0);
-                level.iter().map(|value| (value - center).powi(2)).sum::<f64>()
-            })
-            .sum();
+        let residuals: f64 = squares(&series, bounds).iter().sum();
         let freedom = length.saturating_sub(bounds.len() - 1).max(1) as f64;
         let deviation = (residuals / freedom).sqrt().max(course.resolution());
         let alpha = Policy::ALPHA / tests.max(1) as f64;
@@ -210,6 +208,26 @@ impl Context<'_> {
             Some(course.scale.change(found).max(self.least(course)))
         };
         (at(length / 2), at(length - change::LEAST_SIDE))
+    }
+
+    /// Whether too little would have been found for nothing found to be a finding. One value far from the others, as a bad night
+    /// leaves, does not count where there are enough others.
+    fn is_blind(&self, course: &Course, visible: Option<f64>) -> bool {
+        let Some(visible) = visible else { return true };
+        let series = course.series();
+        let all = squares(&series, &[0, series.len()]);
+        let farthest = (0..all.len()).max_by(|one, other| all[*one].total_cmp(&all[*other]));
+        let calm = match farthest.filter(|_| all.len() >= ENOUGH) {
+            Some(farthest) => {
+                let mut others = series;
+                others.remove(farthest);
+                let rest: f64 = squares(&others, &[0, others.len()]).iter().sum();
+                let spread = all.iter().sum::<f64>();
+                if spread > 0.0 { (rest / spread).sqrt() } else { 1.0 }
+            }
+            None => 1.0,
+        };
+        visible * calm > BLIND * self.least(course)
     }
 
     fn verdict(&self, course: &Course, row: &SeriesRow, net: Option<f64>, raw: Option<f64>) -> (Verdict, String) {
@@ -241,7 +259,11 @@ impl Context<'_> {
             return (Verdict::Inconclusive, why);
         }
         let Some(net) = net else {
-            return (Verdict::NoConsistentChange, "no place in the series where it changed".to_owned());
+            return if self.is_blind(course, row.visible) {
+                (Verdict::Inconclusive, self.blind(course, row.visible))
+            } else {
+                (Verdict::NoConsistentChange, "no place in the series where it changed".to_owned())
+            };
         };
         if !self.is_beyond(course, net) {
             return (Verdict::NoConsistentChange, "it changed and came back".to_owned());
@@ -254,6 +276,26 @@ impl Context<'_> {
             steps => format!("{} changes", steps.len()),
         };
         (if is_better { Verdict::Better } else { Verdict::Worse }, why)
+    }
+
+    /// Why nothing found says nothing.
+    fn blind(&self, course: &Course, visible: Option<f64>) -> String {
+        let amount = |change: f64| match course.scale {
+            Scale::Ratio => format!("{:.1} %", change * 100.0),
+            Scale::Difference => change.to_string(),
+        };
+        let (unit, asked) = (self.unit.text(), amount(self.least(course)));
+        match visible {
+            Some(visible) => {
+                let visible = amount(visible);
+                format!(
+                    "only a change of {visible} or more would have been found, and {asked} is asked for: more {unit}s would show less"
+                )
+            }
+            None => format!(
+                "what change would have been found is not known, and {asked} is asked for: more {unit}s would show it"
+            ),
+        }
     }
 
     /// Whether the newest record lacks the metric that earlier ones have.
@@ -281,6 +323,16 @@ impl Context<'_> {
         let minimum = self.min_effect(course.line).ln_1p();
         (moved * own > 0.0 && moved.abs() > minimum / 2.0 && (own - moved).abs() <= minimum).then(|| moved.exp_m1())
     }
+}
+
+/// The squared distance of each value from the mean of its level.
+fn squares(series: &[f64], bounds: &[usize]) -> Vec<f64> {
+    let of_level = |two: &[usize]| {
+        let level = &series[two[0]..two[1]];
+        let center = crate::stats::mean(level).unwrap_or(0.0);
+        level.iter().map(|value| (value - center).powi(2)).collect::<Vec<f64>>()
+    };
+    bounds.windows(2).flat_map(of_level).collect()
 }
 
 /// The largest change of a part of a series and its p-value.

@@ -72,6 +72,17 @@ fn no_change_says_how_small_a_one_would_have_been_seen() {
 }
 
 #[test]
+fn a_gate_that_could_see_nothing_does_not_pass() {
+    // Six nights that differ by 15 %: only what doubles or halves it would be found.
+    let found = of(&history(&nightly(6), &[1.0; 6], &[1.0; 6], 0.15), &Policy::gate()).unwrap();
+    let row = tunnel_row(&found);
+    assert!(row.steps.is_empty() && row.visible.unwrap() > 0.2, "{:?}", row.visible);
+    assert_eq!(row.verdict, Verdict::Inconclusive, "{}", row.why);
+    assert!(row.why.contains("would have been found, and 5.0 % is asked for"), "{}", row.why);
+    assert_eq!(series_gate(&found), GateResult::Inconclusive);
+}
+
+#[test]
 fn a_history_without_a_change_is_called_one_rarely() {
     // Sixteen nights, 4 % from night to night, two metrics.
     let alarms = (0..40)
