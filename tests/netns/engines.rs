@@ -1,9 +1,7 @@
 //! The engines that are no daemons: `direct`, which needs neither a device nor privilege, and the kernel's own.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 use libtest_mimic::Failed;
 use serde_json::Value;
@@ -11,7 +9,7 @@ use wglab::cell::Factor;
 use wglab::record::{Record, Run, Status};
 
 use crate::left_over::Holdings;
-use crate::product::{WGLAB, record, text, wglab};
+use crate::product::{record, text, wglab, with_closed_tun};
 
 pub(crate) const TESTS: &[super::Test] = &[
     ("direct_carries_datagrams_and_accounts_for_each", direct),
@@ -116,20 +114,7 @@ fn mixed() -> Result<(), Failed> {
 /// As a user who may not open the device: what needs none is measured, and what needs it is listed.
 fn closed_tun() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))?;
-    // What root built may lie where others cannot read: a copy may be read by all.
-    fs::copy(WGLAB, directory.path().join("wglab"))?;
-    let run = "./wglab run datagrams --out r --rounds 1 --duration 200ms";
-    let mut command = Command::new("unshare");
-    if nix::unistd::geteuid().is_root() {
-        let closed = "mount -t tmpfs tmpfs /dev/net && mknod -m 600 /dev/net/tun c 10 200";
-        let as_nobody = format!("exec setpriv --reuid 65534 --regid 65534 --clear-groups {run}");
-        command.args(["--mount", "sh", "-c", &format!("{closed} && {as_nobody}")]);
-    } else {
-        let hidden = format!("mount -t tmpfs tmpfs /dev/net && exec {run}");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &hidden]);
-    }
-    let output = command.current_dir(directory.path()).output()?;
+    let output = with_closed_tun(directory.path(), "run datagrams --out r --rounds 1 --duration 200ms")?;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
     let record = record(&directory.path().join("r"))?;
     for engine in ["raw", "direct"] {

@@ -1,7 +1,8 @@
 //! The product itself: `wglab run`, `up` and `exec`, as a user starts them.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -159,26 +160,33 @@ fn banner() -> Result<(), Failed> {
     check_whole(&output, &record(&directory.path().join("r"))?)
 }
 
-fn closed_tun() -> Result<(), Failed> {
-    use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir()?;
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))?;
+/// Runs `./wglab ARGUMENTS` in `directory` as a user who may not open the TUN device.
+pub(crate) fn with_closed_tun(directory: &Path, arguments: &str) -> io::Result<Output> {
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o777))?;
     // What root built may lie where others cannot read: a copy may be read by all.
-    fs::copy(WGLAB, directory.path().join("wglab"))?;
+    let program = directory.join("wglab");
+    if !program.exists() {
+        fs::copy(WGLAB, program)?;
+    }
+    let mut command = Command::new("unshare");
+    if nix::unistd::geteuid().is_root() {
+        // A device of this test's own, which an ordinary user may not open.
+        let closed = "mount -t tmpfs tmpfs /dev/net && mknod -m 600 /dev/net/tun c 10 200";
+        let as_nobody = format!("exec setpriv --reuid 65534 --regid 65534 --clear-groups ./wglab {arguments}");
+        command.args(["--mount", "sh", "-c", &format!("{closed} && {as_nobody}")]);
+    } else {
+        // An ordinary user cannot close the device, but can hide it.
+        let hidden = format!("mount -t tmpfs tmpfs /dev/net && exec ./wglab {arguments}");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &hidden]);
+    }
+    command.current_dir(directory).output()
+}
+
+fn closed_tun() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
     for (allowed, code) in [("", 2), ("--allow-partial", 0)] {
-        let run = format!("./wglab run pair --out r{code} {} {allowed}", BRIEF.join(" "));
-        let mut command = Command::new("unshare");
-        if nix::unistd::geteuid().is_root() {
-            // A device of this test's own, which an ordinary user may not open.
-            let closed = "mount -t tmpfs tmpfs /dev/net && mknod -m 600 /dev/net/tun c 10 200";
-            let as_nobody = format!("exec setpriv --reuid 65534 --regid 65534 --clear-groups {run}");
-            command.args(["--mount", "sh", "-c", &format!("{closed} && {as_nobody}")]);
-        } else {
-            // An ordinary user cannot close the device, but can hide it.
-            let hidden = format!("mount -t tmpfs tmpfs /dev/net && exec {run}");
-            command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &hidden]);
-        }
-        let output = command.current_dir(directory.path()).output()?;
+        let output =
+            with_closed_tun(directory.path(), &format!("run pair --out r{code} {} {allowed}", BRIEF.join(" ")))?;
         if output.status.code() != Some(code) {
             return Err(format!("expected exit {code}: {}", text(&output)).into());
         }
