@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::lines::{Line, is_against_raw, level_name, lines};
 use super::{Report, answer, detail, escape, text};
+use crate::cell::Factor;
 use crate::record::{Bottleneck, Class};
 use crate::verdict::{Comparison, Unmeasured, Verdict, shell, with_rounds};
 
@@ -125,7 +126,9 @@ pub(super) fn undecided(comparison: &Comparison, lines: &[Line<'_>]) -> Vec<Stri
 pub(super) fn binds(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> Vec<String> {
     /// The thing at the baseline and at the new level.
     type Bound<'a> = (Option<&'a str>, Option<&'a str>);
-    let mut bound: Vec<(Bound<'_>, Vec<&str>, String)> = Vec::new();
+    /// What is bound so, each with its underlays.
+    type Labels<'a> = Vec<(&'a str, Vec<&'a str>)>;
+    let mut bound: Vec<(Bound<'_>, String, Labels<'_>)> = Vec::new();
     for line in lines {
         for row in &line.rows {
             let (base, new) = (row.base_bound_by.as_ref(), row.new_bound_by.as_ref());
@@ -136,20 +139,34 @@ pub(super) fn binds(comparison: &Comparison, level: &str, lines: &[Line<'_>]) ->
             let side = |bound: Option<&Bottleneck>| {
                 bound.map_or_else(|| "not explained".to_owned(), |bound| format!("{} ({})", bound.is, bound.evidence))
             };
-            let text = if key.0 == key.1 {
-                side(new)
-            } else {
+            let place = bound.iter().position(|(other, _, _)| *other == key).unwrap_or_else(|| {
                 let at = [comparison.base.as_str(), level].map(|level| level_name(comparison, level));
-                format!("{} at {}, {} at {}", side(base), at[0], side(new), at[1])
-            };
-            match bound.iter_mut().find(|(other, _, _)| *other == key) {
-                Some((_, labels, _)) if labels.contains(&line.what.as_str()) => {}
-                Some((_, labels, _)) => labels.push(&line.what),
-                None => bound.push((key, vec![&line.what], text)),
+                let text = match key.0 == key.1 {
+                    true => side(new),
+                    false => format!("{} at {}, {} at {}", side(base), at[0], side(new), at[1]),
+                };
+                bound.push((key, text, Vec::new()));
+                bound.len() - 1
+            });
+            let labels = &mut bound[place].2;
+            let label = labels.iter().position(|(what, _)| *what == line.what).unwrap_or_else(|| {
+                labels.push((&line.what, Vec::new()));
+                labels.len() - 1
+            });
+            if let Some(underlay) = row.cell.get(Factor::Underlay).filter(|name| !labels[label].1.contains(name)) {
+                labels[label].1.push(underlay);
             }
         }
     }
-    bound.into_iter().map(|(_, labels, text)| format!("{}: {}", escape::plain(&text), labels.join("; "))).collect()
+    // What is bound by one thing here and by another there says where.
+    let several =
+        |what: &str| bound.iter().filter(|(_, _, labels)| labels.iter().any(|(other, _)| *other == what)).count() > 1;
+    let label = |(what, underlays): &(&str, Vec<&str>)| match several(what) && !underlays.is_empty() {
+        true => format!("{what} (over {})", escape::plain(&underlays.join(", "))),
+        false => (*what).to_owned(),
+    };
+    let labelled = |labels: &Labels<'_>| labels.iter().map(label).collect::<Vec<_>>().join("; ");
+    bound.iter().map(|(_, text, labels)| format!("{}: {}", escape::plain(text), labelled(labels))).collect()
 }
 
 /// Runs that are not published, each reason once.

@@ -339,3 +339,23 @@ fn every_sentence_of_several_levels_opens_as_one() {
     assert_eq!(answer.matches("Inconclusive").count(), 2, "{answer}");
     assert!(!answer.contains(". inconclusive"), "{answer}");
 }
+
+#[test]
+fn what_is_bound_by_one_thing_here_and_by_another_there_says_where() {
+    let mut made = two_stacks();
+    for run in made.record.runs.iter_mut().filter(|run| run.bottleneck.is_some()) {
+        if run.factors.get(Factor::Underlay) == Some("private") {
+            run.bottleneck = Some(Bottleneck { is: "sender cpu".to_owned(), evidence: "CPU 0 of a1".to_owned() });
+        }
+    }
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    let text = render(&Report::new(&sources, Some(&comparison)), Format::Table);
+    let bound: Vec<&str> = text.lines().filter(|line| line.contains(" cpu (")).collect();
+    assert_eq!(bound.len(), 2, "{text}");
+    assert!(
+        bound.iter().any(|line| line.contains("receiver cpu") && line.ends_with("(over public-ipv4)")),
+        "{bound:?}"
+    );
+    assert!(bound.iter().any(|line| line.contains("sender cpu") && line.ends_with("(over private)")), "{bound:?}");
+}
