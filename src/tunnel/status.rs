@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::PublicKey;
 
+mod diagnosis;
+mod granted;
+
+pub use diagnosis::why_no_handshake;
+
 /// What an engine's byte counters count; they are not comparable across kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

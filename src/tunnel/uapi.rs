@@ -13,6 +13,8 @@ use zeroize::Zeroizing;
 use super::keys::{PresharedKey, PrivateKey, PublicKey};
 use super::spec::PeerSpec;
 
+pub(super) mod client;
+
 /// Errno values that the protocol uses (Linux numbers).
 pub mod errno {
     /// There is no such peer.

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::keys::PublicKey;
-use super::status::{EngineStatus, HandshakeCounters, Handshakes};
+use crate::tunnel::keys::PublicKey;
+use crate::tunnel::status::{EngineStatus, HandshakeCounters, Handshakes};
 
 mod batch;
 mod control;

@@ -10,7 +10,7 @@ use boringtun::x25519;
 
 use super::*;
 use crate::packet::checksum::{Sum, pseudo_header};
-use crate::tunnel::embedded::fakes::{Capture, with_plain_header};
+use crate::tunnel::engine::embedded::fakes::{Capture, with_plain_header};
 use crate::tunnel::keys::PublicKey;
 
 /// One end of the protocol, by hand.

@@ -18,15 +18,15 @@ const STAGED_BYTES: usize = 4 << 20;
 
 /// First bytes of messages (whitepaper section 5.4).
 pub(super) mod message {
-    pub(in crate::tunnel::embedded) const INITIATION: u8 = 1;
-    pub(in crate::tunnel::embedded) const RESPONSE: u8 = 2;
-    pub(in crate::tunnel::embedded) const COOKIE: u8 = 3;
-    pub(in crate::tunnel::embedded) const DATA: u8 = 4;
-    pub(in crate::tunnel::embedded) const INITIATION_LEN: usize = 148;
-    pub(in crate::tunnel::embedded) const RESPONSE_LEN: usize = 92;
-    pub(in crate::tunnel::embedded) const COOKIE_LEN: usize = 64;
+    pub(in crate::tunnel::engine::embedded) const INITIATION: u8 = 1;
+    pub(in crate::tunnel::engine::embedded) const RESPONSE: u8 = 2;
+    pub(in crate::tunnel::engine::embedded) const COOKIE: u8 = 3;
+    pub(in crate::tunnel::engine::embedded) const DATA: u8 = 4;
+    pub(in crate::tunnel::engine::embedded) const INITIATION_LEN: usize = 148;
+    pub(in crate::tunnel::engine::embedded) const RESPONSE_LEN: usize = 92;
+    pub(in crate::tunnel::engine::embedded) const COOKIE_LEN: usize = 64;
     /// Header and tag of a data message.
-    pub(in crate::tunnel::embedded) const DATA_OVERHEAD: usize = 32;
+    pub(in crate::tunnel::engine::embedded) const DATA_OVERHEAD: usize = 32;
 }
 
 /// A peer of the device.

@@ -15,14 +15,17 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use super::status::{CountersMean, ProcessStatus};
-use super::{TunnelError, TunnelSpec, client};
+use crate::tunnel::status::{CountersMean, ProcessStatus};
+use crate::tunnel::uapi::client;
+use crate::tunnel::{TunnelError, TunnelSpec};
 
 /// Lines of log that are kept, and characters of each.
 const LOG_LINES: usize = 50;
 const LOG_LINE_BYTES: usize = 500;
 /// Lines of log that an error shows.
 const SHOWN_LINES: usize = 15;
+/// How long an engine may take until its socket answers.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A polite end takes this long at most; then SIGKILL.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,7 +81,7 @@ impl Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub(in crate::tunnel) struct Process {
     kind: Kind,
     version: Option<String>,
     program: PathBuf,
@@ -136,7 +139,9 @@ fn start(
     }
     // A socket that nobody listens at is what a killed daemon left.
     remove_stale_socket(&spec.interface)?;
-    spawn(kind, version, program, command, &spec.interface)
+    let mut process = spawn(kind, version, program, command, &spec.interface)?;
+    process.wait_for_socket(&spec.engine.to_string())?;
+    Ok(process)
 }
 
 /// Starts it, whatever is at its socket's path.
@@ -292,6 +297,10 @@ fn kill_group(child: &Child) {
 }
 
 impl Process {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }
@@ -301,13 +310,33 @@ impl Process {
     }
 
     /// The end of its log, or a word that there is none.
-    pub(super) fn last_lines(&self) -> String {
+    fn last_lines(&self) -> String {
         let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.is_empty() {
             return "    (it wrote nothing)".to_owned();
         }
         let skipped = lines.len().saturating_sub(SHOWN_LINES);
         lines.iter().skip(skipped).map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    }
+
+    fn wait_for_socket(&mut self, label: &str) -> Result<(), TunnelError> {
+        let begin = Instant::now();
+        let interface = self.interface.clone();
+        loop {
+            self.check_alive(label, &interface)?;
+            match client::get(&interface) {
+                Ok(_) => return Ok(()),
+                Err(error) if begin.elapsed() > START_TIMEOUT => {
+                    return Err(TunnelError::Died {
+                        engine: label.to_owned(),
+                        interface,
+                        how: format!("did not answer within {} s ({error})", START_TIMEOUT.as_secs()),
+                        log: self.last_lines(),
+                    });
+                }
+                Err(_) => thread::sleep(Duration::from_millis(5)),
+            }
+        }
     }
 
     pub(super) fn check_alive(&mut self, label: &str, interface: &str) -> Result<(), TunnelError> {

@@ -1,7 +1,8 @@
 //! Why a handshake does not come up, from what both ends counted.
 
-use super::PublicKey;
-use super::status::{HandshakeCounters, PeerStatus, Status};
+use crate::tunnel::keys::PublicKey;
+
+use super::{HandshakeCounters, PeerStatus, Status};
 
 /// One end of the pair: its key, and what it says.
 struct End<'a> {

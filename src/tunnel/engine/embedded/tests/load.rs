@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use boringtun::noise::TunnResult;
 
 use super::*;
-use crate::tunnel::embedded::batch::SendBatch;
-use crate::tunnel::embedded::fakes::with_plain_header;
-use crate::tunnel::embedded::outbound::send_staged;
-use crate::tunnel::embedded::peer::Peer;
+use crate::tunnel::engine::embedded::batch::SendBatch;
+use crate::tunnel::engine::embedded::fakes::with_plain_header;
+use crate::tunnel::engine::embedded::outbound::send_staged;
+use crate::tunnel::engine::embedded::peer::Peer;
 
 /// Makes `node` begin a new session, as its timers do after two minutes, and waits until the session is there.
 fn rekey(node: &Node, other: &Node) {

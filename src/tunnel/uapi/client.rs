@@ -8,14 +8,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use super::TunnelError;
-use super::embedded::Report;
-use super::keys::PublicKey;
-use super::status::Handshakes;
-use super::uapi::{self, GetDevice, SetDevice, UapiError};
+use super::{GetDevice, SetDevice, UapiError, parse_set_answer};
+use crate::tunnel::TunnelError;
+use crate::tunnel::engine::embedded::Report;
+use crate::tunnel::keys::PublicKey;
+use crate::tunnel::status::Handshakes;
 
 /// Where userspace implementations listen, and where `wg` looks.
-pub(super) const SOCKET_DIR: &str = "/var/run/wireguard";
+pub(in crate::tunnel) const SOCKET_DIR: &str = "/var/run/wireguard";
 
 /// An engine that does not answer within this time hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,34 +23,38 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// 100,000 peers with some prefixes each; more than that is not an answer.
 const ANSWER_LIMIT: usize = 64 << 20;
 
-pub(super) fn socket_path(interface: &str) -> PathBuf {
+pub(in crate::tunnel) fn socket_path(interface: &str) -> PathBuf {
     PathBuf::from(SOCKET_DIR).join(format!("{interface}.sock"))
 }
 
 /// Whether something listens at the interface's socket.
-pub(super) fn is_listening(interface: &str) -> bool {
+pub(in crate::tunnel) fn is_listening(interface: &str) -> bool {
     UnixStream::connect(socket_path(interface)).is_ok()
 }
 
-pub(super) fn get(interface: &str) -> Result<GetDevice, TunnelError> {
+pub(in crate::tunnel) fn get(interface: &str) -> Result<GetDevice, TunnelError> {
     const ACTION: &str = "read";
     let answer = ask(interface, "get=1\n\n", ACTION)?;
     GetDevice::parse(&answer).map_err(|source| refused(interface, ACTION, source))
 }
 
-pub(super) fn set(interface: &str, request: &SetDevice) -> Result<(), TunnelError> {
+pub(in crate::tunnel) fn set(interface: &str, request: &SetDevice) -> Result<(), TunnelError> {
     const ACTION: &str = "configure";
     let answer = ask(interface, &request.encode(), ACTION)?;
-    uapi::parse_set_answer(&answer).map_err(|source| refused(interface, ACTION, source))
+    parse_set_answer(&answer).map_err(|source| refused(interface, ACTION, source))
 }
 
 /// The embedded engine's own request: one line of JSON, which no `wg` asks for.
-pub(super) fn status(interface: &str) -> Result<Report, TunnelError> {
+pub(in crate::tunnel) fn status(interface: &str) -> Result<Report, TunnelError> {
     json(interface, "status=1\n\n", "read the counters of")
 }
 
 /// The same of new sessions with the peer `key`, made for `time`.
-pub(super) fn handshakes(interface: &str, key: &PublicKey, time: Duration) -> Result<Handshakes, TunnelError> {
+pub(in crate::tunnel) fn handshakes(
+    interface: &str,
+    key: &PublicKey,
+    time: Duration,
+) -> Result<Handshakes, TunnelError> {
     let request = format!("handshakes=1\npublic_key={}\nnanoseconds={}\n\n", key.to_hex(), time.as_nanos());
     json(interface, &request, "shake hands through")
 }
@@ -60,7 +64,7 @@ fn json<T: DeserializeOwned>(interface: &str, request: &str, action: &'static st
     let answer = ask(interface, request, action)?;
     let line = answer.lines().next().unwrap_or_default();
     if line.starts_with("errno=") {
-        uapi::parse_set_answer(&answer).map_err(|source| refused(interface, action, source))?;
+        parse_set_answer(&answer).map_err(|source| refused(interface, action, source))?;
     }
     serde_json::from_str(line).map_err(|error| TunnelError::Socket {
         action,

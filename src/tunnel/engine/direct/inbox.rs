@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use crate::packet::ip::{self, Transport};
 use crate::sys::clock;
 use crate::sys::tun::TunOffloads;
-use crate::tunnel::embedded::io::{Level, TunBatch, TunDevice};
+use crate::tunnel::engine::embedded::io::{Level, TunBatch, TunDevice};
 
 /// The inboxes of a tunnel by their address. To the engine it is the device.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::*;
 use crate::sys::udp::UdpGranted;
-use crate::tunnel::embedded::fakes::{FakeNet, Faults};
+use crate::tunnel::engine::embedded::fakes::{FakeNet, Faults};
 use crate::tunnel::keys::PrivateKey;
 use crate::tunnel::spec::{EngineSpec, PeerSpec};
 use crate::tunnel::uapi::SetPeer;

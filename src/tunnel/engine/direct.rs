@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use super::embedded::io::{KernelSockets, SocketFactory, TunDevice};
 use super::embedded::{Engine, Outbound, Report};
-use super::keys::PublicKey;
-use super::status::Handshakes;
-use super::uapi::{GetDevice, SetDevice};
-use super::{TunnelError, TunnelSpec};
+use crate::tunnel::keys::PublicKey;
+use crate::tunnel::status::Handshakes;
+use crate::tunnel::uapi::{GetDevice, SetDevice};
+use crate::tunnel::{TunnelError, TunnelSpec};
 use crate::units::Mtu;
 
 mod inbox;

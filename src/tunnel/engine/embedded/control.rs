@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 
 use super::Device;
 use super::io::Wake;
-use crate::tunnel::client::{SOCKET_DIR, socket_path};
 use crate::tunnel::keys::PublicKey;
+use crate::tunnel::uapi::client::{SOCKET_DIR, socket_path};
 use crate::tunnel::uapi::{SetDevice, errno};
 
 /// A client that says nothing for this long is hung up on: others wait for it.

@@ -10,10 +10,10 @@ use boringtun::noise::rate_limiter::RateLimiter;
 use ipnet::IpNet;
 
 use super::{Device, Identity, Peer, Table, lock, read, replace};
-use crate::tunnel::embedded::counters::Event;
-use crate::tunnel::embedded::io::Wake;
-use crate::tunnel::embedded::log;
-use crate::tunnel::embedded::routes::Routes;
+use crate::tunnel::engine::embedded::counters::Event;
+use crate::tunnel::engine::embedded::io::Wake;
+use crate::tunnel::engine::embedded::log;
+use crate::tunnel::engine::embedded::routes::Routes;
 use crate::tunnel::keys::{PresharedKey, PrivateKey, PublicKey};
 use crate::tunnel::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice, SetPeer, errno};
 

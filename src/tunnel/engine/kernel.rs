@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::TunnelError;
-use super::keys::{KEY_LEN, PublicKey};
-use super::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice};
 use crate::sys::genetlink::{Family, attribute, attributes};
 use crate::sys::netlink::{Netlink, NetlinkError};
+use crate::tunnel::TunnelError;
+use crate::tunnel::keys::{KEY_LEN, PublicKey};
+use crate::tunnel::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice};
 use crate::units::Mtu;
 
 mod encode;
@@ -62,7 +62,7 @@ mod allowed_ip {
 
 /// A device that was made here. Dropping it deletes it.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(in crate::tunnel) struct Device {
     interface: String,
 }
 
@@ -130,7 +130,7 @@ pub(super) fn get(interface: &str) -> Result<GetDevice, TunnelError> {
 }
 
 /// What to do about a refusal, if that is known.
-pub(super) fn hint(error: &io::Error) -> &'static str {
+pub(in crate::tunnel) fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOENT) => "; this kernel has no WireGuard, or has not loaded it",
         Some(libc::ENODEV) => "; there is no such interface",
