@@ -70,13 +70,20 @@ pub enum PlanError {
         /// The engine level.
         level: String,
     },
-    /// A spec that would be an interface, where nodes are made here and have none, and that looks like another word.
-    #[error("`{}` is no engine; {}write raw, embedded, direct, kernel, or a daemon's path with a `/` in it", printable(.spec), did_you_mean(.spec, std::iter::once(.meant.as_str())))]
+    /// A word that would be an interface, and looks like an engine's.
+    #[error(
+        "`{0}` is no engine; {1}write raw, embedded, direct, kernel, or a daemon's path with a `/` in it{2}",
+        printable(.spec),
+        did_you_mean(.spec, std::iter::once(.meant.as_str())),
+        if *.on_hosts { format!("; an interface that is called so is `interface:{}`", printable(.spec)) } else { String::new() }
+    )]
     MisspeltEngine {
         /// What was written.
         spec: String,
         /// What it looks like.
         meant: String,
+        /// Whether the nodes are real ones, which may have such an interface.
+        on_hosts: bool,
     },
     /// An engine that cannot carry any of the tests.
     #[error(

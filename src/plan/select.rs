@@ -170,12 +170,8 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
         check_name(&request.name).map_err(bad)?;
         let typed = spec;
         let spec: EngineSpec = typed.parse()?;
-        // No node made here has an interface of someone else's: the word may have meant something else.
-        if matches!(spec, EngineSpec::Interface(_))
-            && topology.is_local()
-            && let Some(meant) = crate::cell::nearest(typed, EngineSpec::WORDS)
-        {
-            return Err(PlanError::MisspeltEngine { spec: typed.clone(), meant: meant.to_owned() });
+        if matches!(spec, EngineSpec::Interface(_)) {
+            check_spelling(typed, EngineSpec::WORDS.into_iter(), topology)?;
         }
         if request.name == "raw" && spec != EngineSpec::Raw {
             return Err(bad("raw is the underlay without any engine".to_owned()));
@@ -208,6 +204,10 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
         let (level, known) = (request.name.clone(), known.into_iter().collect());
         return Err(PlanError::UnknownLevel { factor: Factor::Engine, level, known });
     }
+    if matches!(spec, EngineSpec::Interface(_)) {
+        let own = topology.engines.iter().map(|engine| engine.name.as_str());
+        check_spelling(&request.name, own.chain(EngineSpec::WORDS), topology)?;
+    }
     // A path names its engine by its last part, an interface by its name.
     let name = match &spec {
         EngineSpec::Daemon(path) => path.rsplit('/').next().unwrap_or(path),
@@ -216,4 +216,13 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
     };
     check_name(name).map_err(bad)?;
     Ok(Engine { name: name.to_owned(), spec })
+}
+
+/// Refuses a bare word that names an interface only because it is misspelt: whoever means the interface says so.
+fn check_spelling<'a>(typed: &str, known: impl Iterator<Item = &'a str>, topology: &Topology) -> Result<(), PlanError> {
+    let meant = crate::cell::nearest(typed, known).filter(|_| !typed.starts_with("interface:"));
+    meant.map_or(Ok(()), |meant| {
+        let (spec, meant) = (typed.to_owned(), meant.to_owned());
+        Err(PlanError::MisspeltEngine { spec, meant, on_hosts: !topology.is_local() })
+    })
 }

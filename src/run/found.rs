@@ -71,6 +71,29 @@ pub(super) fn states(plan: &Plan, node: &str, facts: Option<&Facts>) -> Vec<Tunn
         .collect()
 }
 
+/// The interfaces that the plan takes for something else's and that a node does not have, one phrase each.
+pub(super) fn absent(plan: &Plan, facts: &BTreeMap<String, Facts>) -> Vec<String> {
+    let mut absent = BTreeSet::new();
+    for arrangement in &plan.arrangements {
+        let (client, server) = ends(&arrangement.engine);
+        for (node, engine) in [(&arrangement.pair.client, client), (&arrangement.pair.server, server)] {
+            let interfaces = facts.get(node).and_then(|facts| facts.interfaces.as_ref());
+            let (Some(name), Some(interfaces)) = (interface(plan, engine), interfaces) else { continue };
+            if interfaces.contains_key(name) {
+                continue;
+            }
+            let wireguard =
+                interfaces.iter().filter(|(_, facts)| facts.uapi_socket || facts.kind.as_deref() == Some("wireguard"));
+            let others = match wireguard.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => "it has no WireGuard interface".to_owned(),
+                names => format!("its WireGuard interfaces: {names}"),
+            };
+            absent.insert(format!("node {node} has no interface {name}, which engine {engine} names ({others})"));
+        }
+    }
+    absent.into_iter().collect()
+}
+
 /// The engine levels and underlays that cannot be measured where `interface` of `node` cannot be read.
 pub(super) fn refused(plan: &Plan, node: &str, name: &str) -> BTreeSet<(String, String)> {
     let uses = |end: &str, engine: &str| end == node && interface(plan, engine) == Some(name);

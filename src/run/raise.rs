@@ -150,6 +150,14 @@ impl Lab {
         });
         self.facts = try_join_all(probes).await?.into_iter().collect();
 
+        let absent = found::absent(plan, &self.facts);
+        if !absent.is_empty() {
+            bail!(
+                "{}; bring them up there, correct the engine's `interface`, or leave the engine out (`--only engine=...`)",
+                absent.join("; ")
+            );
+        }
+
         watch.stage("making links");
         self.apply_provider(plan).await?;
         self.states = plan

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::diagnostic::Problems;
 use super::names::{check_interface, check_name, check_underlay};
 use super::reader::{Table, kind, parse_text, parse_whole};
-use super::words::{Delivery, EngineSpec, UnderlayKind};
+use super::words::{Delivery, EngineSpec, KNOWN_DAEMONS, UnderlayKind};
 use super::{DEFAULT_STACK, Engine, FOUND_STACK, Settings, Stack, Underlay};
 use crate::cell::{did_you_mean, ends, printable};
 use crate::units::{BitRate, Bytes, Family, Mtu};
@@ -312,7 +312,10 @@ fn engine(name: &str, table: &Table<'_>, problems: &mut Problems<'_>) -> Option<
             _ => bad(
                 problems,
                 format!("`{}` could be anything", printable(text.get_ref())),
-                "write a path with a `/` in it, like \"./wireguard-go\"",
+                &format!(
+                    "{}write a path with a `/` in it, like \"./wireguard-go\"",
+                    did_you_mean(text.get_ref(), KNOWN_DAEMONS)
+                ),
             ),
         },
         _ => match text.get_ref().parse() {

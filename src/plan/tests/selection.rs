@@ -95,6 +95,34 @@ fn engines_on_the_command_line_replace_the_files() {
     }
 }
 
+/// On hosts a word may be an interface, so a slip of the pen must not become one.
+#[test]
+fn a_word_that_looks_like_an_engines_is_no_interface_of_a_host() {
+    let text = "pairs = [\"a>b\"]\nengines = [\"raw\", \"production\"]\n[engine.production]\ninterface = \"wg0\"\n\
+        [node.a]\nreach = \"ssh:a\"\naddress = { u = \"10.0.0.2\" }\n[node.b]\nreach = [\"kubectl\", \"exec\"]\n\
+        address = { u = \"10.0.0.3\" }\n[underlay]\nu = { family = \"ipv4\" }\n[[test]]\nkind = \"tcp-stream\"\n";
+    let hosts = topology(text);
+    for (words, meant) in [
+        (&["embeded"][..], "embedded"),
+        (&["x=embeded"], "embedded"),
+        (&["wiregaurd-go"], "wireguard-go"),
+        (&["new=Wireguard_go"], "wireguard-go"),
+        (&["x=kernal"], "kernel"),
+        (&["productoin"], "production"),
+        (&["embeded>production"], "embedded"),
+    ] {
+        let found = refused(&hosts, &engines(words));
+        let word = words[0].rsplit_once('=').map_or(words[0], |(_, word)| word);
+        let word = word.split('>').next().unwrap();
+        assert!(found.contains(&format!("`{word}` is no engine; did you mean `{meant}`?")), "{words:?}: {found}");
+        assert!(found.contains(&format!("`interface:{word}`")), "{words:?}: {found}");
+    }
+    for (word, name) in [("wg1", "wg1"), ("interface:embeded", "embeded"), ("tailscale0", "tailscale0")] {
+        let plan = planned(&hosts, &engines(&[word]));
+        assert_eq!(plan.engine(name).unwrap().spec, EngineSpec::Interface(name.to_owned()));
+    }
+}
+
 #[test]
 fn an_engine_carries_only_what_it_can() {
     let pair = shipped_topology("pair");

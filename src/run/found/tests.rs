@@ -1,5 +1,6 @@
 use super::*;
 use crate::agent::messages::PublicKey;
+use crate::host::facts::InterfaceFacts;
 use crate::plan::{Request, plan};
 use crate::topology::Topology;
 
@@ -120,6 +121,33 @@ fn what_does_not_join_says_why() {
     let mut hosts = Hosts::new();
     hosts.statuses.clear();
     assert!(hosts.missing().contains("could not be read"));
+}
+
+#[test]
+fn an_interface_that_a_node_does_not_have_is_named_with_those_that_it_has() {
+    let hosts = Hosts::new();
+    assert_eq!(absent(&hosts.plan, &hosts.facts), Vec::<String>::new());
+
+    let mut hosts = Hosts::new();
+    let interfaces = hosts.facts.get_mut("hel").unwrap().interfaces.as_mut().unwrap();
+    let wg0 = interfaces.remove("wg0").unwrap();
+    assert_eq!(
+        absent(&hosts.plan, &hosts.facts),
+        ["node hel has no interface wg0, which engine wg0 names (it has no WireGuard interface)"]
+    );
+    let interfaces = hosts.facts.get_mut("hel").unwrap().interfaces.as_mut().unwrap();
+    interfaces.insert("eth0".to_owned(), InterfaceFacts { uapi_socket: false, ..wg0.clone() });
+    interfaces.insert(
+        "wg1".to_owned(),
+        InterfaceFacts { uapi_socket: false, kind: Some("wireguard".to_owned()), ..wg0.clone() },
+    );
+    interfaces.insert("wgo".to_owned(), wg0);
+    let told = absent(&hosts.plan, &hosts.facts);
+    assert!(told[0].ends_with("(its WireGuard interfaces: wg1, wgo)"), "{told:?}");
+
+    // Nobody knows what such a node has: its agent will say why it cannot be read.
+    hosts.facts.get_mut("hel").unwrap().interfaces = None;
+    assert_eq!(absent(&hosts.plan, &hosts.facts), Vec::<String>::new());
 }
 
 #[test]
