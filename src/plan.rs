@@ -1,7 +1,8 @@
 //! The topology made definite: addresses, ports, names, order, seed. Nothing is left to decide at run time.
 //!
 //! ```text
-//! topology + request -> select (levels) -> schedule (tests, arrangements, order) -> place (addresses, tunnels) -> forecast
+//! topology + request -> select (levels) -> schedule (tests, arrangements) -> place, tunnels (addresses) -> limits (what does not fit)
+//!                    -> phases, order (visits) -> forecast
 //! ```
 //!
 //! The same topology and request give the same plan, and the same [`Plan::hash`]. What cannot be is refused here, with the
@@ -19,9 +20,11 @@ use crate::topology::Topology;
 mod carried;
 mod error;
 mod forecast;
+mod limits;
 mod order;
 mod phases;
 mod place;
+mod profile;
 mod request;
 mod schedule;
 mod select;
@@ -40,8 +43,8 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let underlays = place::underlays(topology, &schedule)?;
     let nodes = place::nodes(topology, &schedule, &underlays)?;
     let tunnels = tunnels::tunnels(topology, &schedule, &nodes, &underlays)?;
-    schedule::check_settings(&schedule, &underlays)?;
-    schedule::check_payloads(&schedule, &underlays, &tunnels)?;
+    limits::check_settings(&schedule, &underlays)?;
+    limits::check_payloads(&schedule, &underlays, &tunnels)?;
     let phases = phases::phases(topology, &schedule)?;
     let visits = order::visits(&schedule, &phases, selection.rounds, selection.seed);
     let mut plan = Plan {
@@ -58,14 +61,14 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         policy: topology.policy.clone(),
         nodes,
         underlays,
-        engines: schedule.engines,
+        engines: schedule.carried.engines,
         stacks: schedule.stacks,
         phases,
         settings: schedule.settings,
         tunnels,
         pairs: schedule.pairs,
         arrangements: schedule.arrangements,
-        tests: schedule.tests,
+        tests: schedule.carried.tests,
         visits,
         forecast: Forecast::default(),
     };

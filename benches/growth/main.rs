@@ -21,9 +21,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use wglab::sys::namespaces::{Mount, Namespaces, run_directories};
+use wglab::sys::namespaces::{Namespaces, run_directories};
 use wglab::sys::pidfd::ExitStatus;
-use wglab::sys::spawn::Spawn;
+use wglab::sys::spawn::{Mount, Spawn};
 use wglab::tunnel::EngineSpec;
 
 mod clients;

@@ -15,9 +15,9 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 
 use crate::sys::channel::Channel;
 use crate::sys::inherit;
-use crate::sys::namespaces::{Mount, Namespaces, run_directories};
+use crate::sys::namespaces::{Namespaces, run_directories};
 use crate::sys::pidfd::ExitStatus;
-use crate::sys::spawn::{Spawn, SpawnError, Spawned};
+use crate::sys::spawn::{Mount, Spawn, SpawnError, Spawned};
 use crate::text::with_causes;
 
 pub mod messages;

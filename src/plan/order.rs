@@ -41,7 +41,7 @@ pub(super) fn visits(schedule: &Schedule, phases: &[Phase], rounds: u32, seed: u
     };
     let tests: BTreeMap<(&str, Option<u32>), Vec<usize>> = (0..schedule.arrangements.len())
         .map(carrier)
-        .map(|(engine, tunnels)| ((engine, tunnels), schedule.tests_of(engine, tunnels)))
+        .map(|(engine, tunnels)| ((engine, tunnels), schedule.carried.tests_of(engine, tunnels)))
         .collect();
     let mut visits = Vec::with_capacity(schedule.arrangements.len() * rounds as usize);
     let in_phases = (0..phases.len().max(1)).flat_map(|phase| (1..=rounds).map(move |round| (phase, round)));
@@ -49,7 +49,7 @@ pub(super) fn visits(schedule: &Schedule, phases: &[Phase], rounds: u32, seed: u
         shuffle(&mut blocks, &mut rng);
         for block in &blocks {
             // Neighbours run their tests in the same order: what a test leaves behind falls on both alike.
-            let mut order: Vec<usize> = (0..schedule.tests.len()).collect();
+            let mut order: Vec<usize> = (0..schedule.carried.tests.len()).collect();
             shuffle(&mut order, &mut rng);
             for rank in williams(block.members.len(), round as usize - 1 + block.parity) {
                 let arrangement = block.members[rank];

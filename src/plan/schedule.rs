@@ -1,16 +1,15 @@
 //! What is visited and what is measured: arrangements and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use super::carried::carries;
+use super::carried::Carried;
 use super::error::PlanError;
 use super::select::Selection;
-use super::spread;
-use super::{Arrangement, EnginePlan, Pair, Plan, SettingsPlan, StackPlan, TestPlan, TunnelPlan, UnderlayPlan};
+use super::{Arrangement, EnginePlan, Pair, Plan, SettingsPlan, StackPlan, TestPlan};
+use super::{profile, spread};
 use crate::cell::{Factor, TestKind, ends};
-use crate::topology::{EngineSpec, Profile, Rate, Topology};
-use crate::units::{Bytes, Family, Mtu, Span};
+use crate::topology::{EngineSpec, Rate, Topology};
+use crate::units::{Bytes, Span};
 
 /// The most visits of one record: at a kilobyte or two a run, readers hold it in memory.
 const MOST_VISITS: u64 = 1_000_000;
@@ -21,91 +20,11 @@ pub(super) struct Schedule {
     pub(super) compare: Option<Factor>,
     pub(super) levels: BTreeMap<Factor, Vec<String>>,
     pub(super) underlays: Vec<String>,
-    pub(super) engines: Vec<EnginePlan>,
+    pub(super) carried: Carried,
     pub(super) stacks: Vec<StackPlan>,
     pub(super) settings: Vec<SettingsPlan>,
     pub(super) pairs: Vec<Pair>,
     pub(super) arrangements: Vec<Arrangement>,
-    pub(super) tests: Vec<TestPlan>,
-}
-
-impl Schedule {
-    /// The indices of the tests that `engine` (a level) can carry, and that have a flow for each of `tunnels`.
-    pub(super) fn tests_of(&self, engine: &str, tunnels: Option<u32>) -> Vec<usize> {
-        let kinds: Vec<fn(TestKind) -> bool> = self.specs(engine).map(carries).collect();
-        let carried =
-            |test: &TestPlan| kinds.iter().all(|carries| carries(test.kind)) && test.flows() >= tunnels.unwrap_or(1);
-        self.tests.iter().enumerate().filter(|(_, test)| carried(test)).map(|(index, _)| index).collect()
-    }
-
-    /// What the ends of an engine level are.
-    pub(super) fn specs(&self, level: &str) -> impl Iterator<Item = &EngineSpec> {
-        let (client, server) = ends(level);
-        self.engines
-            .iter()
-            .filter(move |engine| engine.name == client || engine.name == server)
-            .map(|engine| &engine.spec)
-    }
-}
-
-/// Rounds of a profile whose file says nothing.
-pub(super) const fn rounds(profile: Profile) -> u32 {
-    match profile {
-        Profile::Quick | Profile::Standard => 3,
-        Profile::Thorough => 10,
-    }
-}
-
-/// Window and warm-up of a test where neither file nor request says.
-const fn times(profile: Profile, kind: TestKind) -> (Duration, Duration) {
-    let quick = match kind {
-        TestKind::TcpStream | TestKind::UdpStream => (500, 100),
-        TestKind::UdpSearch => (2_000, 100),
-        TestKind::TcpRr | TestKind::UdpRr => (250, 50),
-        TestKind::TcpCrr => (200, 50),
-        TestKind::Ping => (500, 0),
-        TestKind::Handshake | TestKind::Connections | TestKind::Mtu => (1_000, 0),
-    };
-    let long = match kind {
-        TestKind::TcpStream | TestKind::UdpStream | TestKind::UdpSearch => (10_000, 1_000),
-        TestKind::TcpRr | TestKind::UdpRr | TestKind::TcpCrr => (10_000, 200),
-        TestKind::Ping | TestKind::Handshake | TestKind::Connections | TestKind::Mtu => (10_000, 0),
-    };
-    let (window, warmup) = match profile {
-        Profile::Quick => quick,
-        Profile::Standard | Profile::Thorough => long,
-    };
-    (Duration::from_millis(window), Duration::from_millis(warmup))
-}
-
-/// Refuses an MTU of settings that the underlays cannot have. A frame that is larger than the network carries is lost
-/// without a word.
-pub(super) fn check_settings(schedule: &Schedule, underlays: &[UnderlayPlan]) -> Result<(), PlanError> {
-    /// RFC 8200 section 5; below it the kernel turns IPv6 off and drops the addresses.
-    const LEAST_IPV6: u16 = 1280;
-    for (settings, mtu) in schedule.settings.iter().filter_map(|settings| Some((&settings.name, settings.mtu?))) {
-        for underlay in underlays {
-            let why = if mtu > underlay.mtu {
-                format!(
-                    "which carries {}; give the underlay an `mtu` of {mtu}, and smaller ones to settings",
-                    underlay.mtu
-                )
-            } else if underlay.family == Family::Ipv6 && mtu.get() < LEAST_IPV6 {
-                format!("and IPv6 needs {LEAST_IPV6}; leave this underlay out, or take a larger one")
-            } else if mtu.get() < super::tunnels::LEAST_INNER_MTU + underlay.family.tunnel_overhead() {
-                "and no tunnel fits into that; take a larger one".to_owned()
-            } else {
-                continue;
-            };
-            return Err(PlanError::SettingsMtu {
-                settings: settings.clone(),
-                mtu,
-                underlay: underlay.name.clone(),
-                why,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Expands the selection.
@@ -114,19 +33,18 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
         compare: None,
         levels: BTreeMap::new(),
         underlays: Vec::new(),
-        engines: engines(topology, selection)?,
+        carried: Carried { engines: engines(topology, selection)?, tests: tests(topology, selection)? },
         stacks: Vec::new(),
         settings: Vec::new(),
         pairs: Vec::new(),
         arrangements: Vec::new(),
-        tests: tests(topology, selection)?,
     };
     check_size(selection)?;
-    let tunnels = spread::levels(&schedule, selection)?;
+    let tunnels = spread::levels(&schedule.carried, selection)?;
     let spread: Vec<(&String, Vec<Option<u32>>)> = selection
         .engine_levels
         .iter()
-        .map(|engine| match spread::has_tunnels(&schedule, engine) && !tunnels.is_empty() {
+        .map(|engine| match schedule.carried.has_tunnels(engine) && !tunnels.is_empty() {
             true => (engine, tunnels.iter().copied().map(Some).collect()),
             false => (engine, vec![None]),
         })
@@ -154,11 +72,11 @@ pub(super) fn schedule(topology: &Topology, selection: &Selection<'_>) -> Result
     }
     for level in &selection.engine_levels {
         let is_interface = |spec: &EngineSpec| matches!(spec, EngineSpec::Interface(_));
-        if schedule.specs(level).any(is_interface) && !schedule.specs(level).all(is_interface) {
+        if schedule.carried.specs(level).any(is_interface) && !schedule.carried.specs(level).all(is_interface) {
             return Err(PlanError::HalfInterface { level: level.clone() });
         }
-        if schedule.tests_of(level, None).is_empty() {
-            return Err(no_test_for(level, &schedule));
+        if schedule.carried.tests_of(level, None).is_empty() {
+            return Err(schedule.carried.no_test_for(level));
         }
     }
     keep_used(topology, selection, &mut schedule);
@@ -205,17 +123,6 @@ fn arrange(
                 });
             }
         }
-    }
-}
-
-fn no_test_for(level: &str, schedule: &Schedule) -> PlanError {
-    let kinds: Vec<fn(TestKind) -> bool> = schedule.specs(level).map(carries).collect();
-    let can = TestKind::MEASURED.into_iter().filter(|kind| kinds.iter().all(|carries| carries(*kind)));
-    let names: BTreeSet<&str> = schedule.tests.iter().map(|test| test.name.as_str()).collect();
-    PlanError::NoTestForEngine {
-        engine: level.to_owned(),
-        tests: names.into_iter().collect::<Vec<_>>().join(", "),
-        can: can.map(TestKind::name).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -290,7 +197,7 @@ fn levels(schedule: &Schedule, selection: &Selection<'_>, tunnels: &[u32]) -> BT
     if !settings.is_empty() {
         levels.insert(Factor::Settings, settings);
     }
-    for test in &schedule.tests {
+    for test in &schedule.carried.tests {
         for (factor, level) in test.cell().iter() {
             let named = levels.entry(factor).or_default();
             if !named.iter().any(|known| known == level) {
@@ -388,7 +295,7 @@ fn spelled(factor: Factor, level: &str) -> String {
 /// One test's levels, multiplied out.
 fn expand(test: &crate::topology::Test, topology: &Topology, selection: &Selection<'_>) -> Vec<TestPlan> {
     let spec = topology.profiles.get(&selection.request.profile);
-    let (window, warmup) = times(selection.request.profile, test.kind);
+    let (window, warmup) = profile::times(selection.request.profile, test.kind);
     let duration = selection
         .request
         .duration
@@ -429,50 +336,6 @@ fn multiply<T: Clone>(plans: &mut Vec<TestPlan>, levels: &[T], set: impl Fn(&mut
         plan
     };
     *plans = plans.iter().flat_map(|plan| levels.iter().map(|level| each(plan, level)).collect::<Vec<_>>()).collect();
-}
-
-/// Datagrams must cross every arrangement's path in one piece: fragments measure something else.
-pub(super) fn check_payloads(
-    schedule: &Schedule,
-    underlays: &[UnderlayPlan],
-    tunnels: &[TunnelPlan],
-) -> Result<(), PlanError> {
-    const UDP_OR_ICMP: u64 = 8;
-    let largest = schedule
-        .tests
-        .iter()
-        .filter(|test| {
-            matches!(test.kind, TestKind::UdpStream | TestKind::UdpSearch | TestKind::UdpRr | TestKind::Ping)
-        })
-        .filter_map(|test| Some((test.payload?.get(), test.name.as_str())))
-        .max_by_key(|(payload, _)| *payload);
-    let Some((payload, test)) = largest else { return Ok(()) };
-    // What settings take from an underlay, they take from the tunnels over it.
-    let taken = |name: &str| {
-        let whole = underlays.iter().find(|underlay| underlay.name == name)?.mtu;
-        let least = schedule.settings.iter().filter_map(|settings| settings.mtu).min()?;
-        Some(whole.get().saturating_sub(least.get()))
-    };
-    let left = |mtu: Mtu, underlay: &str| mtu.get().saturating_sub(taken(underlay).unwrap_or(0));
-    let inside = tunnels.iter().map(|tunnel| {
-        let place = format!("in tunnel `{}` over `{}`", tunnel.engine, tunnel.underlay);
-        (place, left(tunnel.mtu, &tunnel.underlay), Family::Ipv4)
-    });
-    let raw = schedule.engines.iter().any(|engine| engine.spec == EngineSpec::Raw);
-    let outside = underlays.iter().filter(|_| raw).map(|underlay| {
-        (format!("on underlay `{}`", underlay.name), left(underlay.mtu, &underlay.name), underlay.family)
-    });
-    for (place, mtu, family) in inside.chain(outside) {
-        let header = match family {
-            Family::Ipv4 => 20,
-            Family::Ipv6 => 40,
-        };
-        let most = u64::from(mtu).saturating_sub(header + UDP_OR_ICMP);
-        if payload > most {
-            return Err(PlanError::Payload { test: test.to_owned(), payload, place, mtu, most });
-        }
-    }
-    Ok(())
 }
 
 impl Plan {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::PlanError;
+use super::profile;
 use super::request::{EngineRequest, Request};
 use crate::cell::{Factor, ends};
 use crate::topology::{Engine, EngineSpec, Pair, Precision, Topology, check_name};
@@ -39,7 +40,7 @@ pub(super) fn select<'a>(topology: &Topology, request: &'a Request) -> Result<Se
     let rounds = request
         .rounds
         .or_else(|| spec.and_then(|spec| spec.rounds))
-        .unwrap_or_else(|| super::schedule::rounds(request.profile));
+        .unwrap_or_else(|| profile::rounds(request.profile));
     if !(1..=MOST_ROUNDS).contains(&rounds) {
         return Err(PlanError::OutOfRange { what: "--rounds", range: "1 to 1000" });
     }

@@ -6,49 +6,44 @@
 
 use std::collections::BTreeMap;
 
+use super::carried::Carried;
 use super::error::PlanError;
-use super::schedule::Schedule;
 use super::select::Selection;
 use super::{EngineSpec, Plan, TestPlan};
 use crate::cell::Factor;
 
 /// The levels that can be measured, in their order; none where that is no factor.
-pub(super) fn levels(schedule: &Schedule, selection: &Selection<'_>) -> Result<Vec<u32>, PlanError> {
+pub(super) fn levels(carried: &Carried, selection: &Selection<'_>) -> Result<Vec<u32>, PlanError> {
     let tunnelled: Vec<&str> = selection
         .engine_levels
         .iter()
         .map(String::as_str)
-        .filter(|level| has_tunnels(schedule, level) && !schedule.tests_of(level, None).is_empty())
+        .filter(|level| carried.has_tunnels(level) && !carried.tests_of(level, None).is_empty())
         .collect();
     let mut levels = selection.tunnels.clone();
     if tunnelled.is_empty() || levels.is_empty() {
         return Ok(Vec::new());
     }
-    check_engines(schedule, &tunnelled, &levels)?;
-    let carried = |level: &u32| tunnelled.iter().all(|engine| !schedule.tests_of(engine, Some(*level)).is_empty());
+    check_engines(carried, &tunnelled, &levels)?;
+    let is_carried = |level: &u32| tunnelled.iter().all(|engine| !carried.tests_of(engine, Some(*level)).is_empty());
     // Who asks for one test does not ask for the levels that it has nothing to do with; who names a level means it.
     let narrowed = selection.only.keys().any(|factor| !factor.is_arranged());
-    if narrowed && !selection.only.contains_key(&Factor::Tunnels) && levels.iter().any(carried) {
-        levels.retain(carried);
+    if narrowed && !selection.only.contains_key(&Factor::Tunnels) && levels.iter().any(is_carried) {
+        levels.retain(is_carried);
     }
-    if let Some(&tunnels) = levels.iter().find(|level| !carried(level)) {
-        let most = schedule.tests.iter().map(TestPlan::flows).max().unwrap_or(1);
+    if let Some(&tunnels) = levels.iter().find(|level| !is_carried(level)) {
+        let most = carried.tests.iter().map(TestPlan::flows).max().unwrap_or(1);
         return Err(PlanError::FewFlows { tunnels, most });
     }
-    check_tests(schedule, selection, &levels)?;
+    check_tests(carried, selection, &levels)?;
     Ok(levels)
 }
 
-/// Whether an engine level makes tunnels, or finds them.
-pub(super) fn has_tunnels(schedule: &Schedule, level: &str) -> bool {
-    schedule.specs(level).any(|spec| *spec != EngineSpec::Raw)
-}
-
 /// What has one tunnel only.
-fn check_engines(schedule: &Schedule, engines: &[&str], levels: &[u32]) -> Result<(), PlanError> {
+fn check_engines(carried: &Carried, engines: &[&str], levels: &[u32]) -> Result<(), PlanError> {
     let Some(&tunnels) = levels.iter().find(|level| **level > 1) else { return Ok(()) };
     for level in engines {
-        for spec in schedule.specs(level) {
+        for spec in carried.specs(level) {
             let why = match spec {
                 EngineSpec::Interface(name) => {
                     format!("`{name}` is one interface that something else manages, and others are not made beside it")
@@ -65,10 +60,10 @@ fn check_engines(schedule: &Schedule, engines: &[&str], levels: &[u32]) -> Resul
 }
 
 /// A test that no level takes would be left out of every tunnel without a word.
-fn check_tests(schedule: &Schedule, selection: &Selection<'_>, levels: &[u32]) -> Result<(), PlanError> {
+fn check_tests(carried: &Carried, selection: &Selection<'_>, levels: &[u32]) -> Result<(), PlanError> {
     let least = levels.iter().copied().min().unwrap_or(1);
     let mut flows: BTreeMap<&str, u32> = BTreeMap::new();
-    for test in &schedule.tests {
+    for test in &carried.tests {
         let most = flows.entry(&test.name).or_default();
         *most = test.flows().max(*most);
     }

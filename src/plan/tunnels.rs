@@ -56,7 +56,7 @@ pub(super) fn tunnels(
     let several = pairs.keys().map(|(_, _, which)| which + 1).max().unwrap_or(0);
     let levels = schedule.levels.get(&crate::cell::Factor::Engine).map(Vec::as_slice).unwrap_or_default();
     let made = |spec: &EngineSpec| !matches!(spec, EngineSpec::Raw | EngineSpec::Interface(_));
-    let levels: Vec<&String> = levels.iter().filter(|level| schedule.specs(level).all(made)).collect();
+    let levels: Vec<&String> = levels.iter().filter(|level| schedule.carried.specs(level).all(made)).collect();
     // All first ones before all second ones: what is first stays where it is, whatever comes beside it.
     for (which, level) in (0..several).flat_map(|which| levels.iter().map(move |level| (which, *level))) {
         for underlay in underlays {

@@ -25,9 +25,9 @@ use nix::sys::signal::Signal;
 use crate::lab::init::INIT_COMMAND;
 use crate::lab::init::messages::{self, FromInit, ToInit};
 use crate::sys::channel::Channel;
-use crate::sys::namespaces::{Mount, Namespaces, run_directories};
+use crate::sys::namespaces::{Namespaces, run_directories};
 use crate::sys::pidfd::{ExitStatus, PidFd};
-use crate::sys::spawn::{Spawn, SpawnError, Spawned};
+use crate::sys::spawn::{Mount, Spawn, SpawnError, Spawned};
 
 mod refusal;
 

@@ -19,12 +19,13 @@ use std::path::PathBuf;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 
-use crate::sys::namespaces::{Mount, Namespaces};
+use crate::sys::namespaces::Namespaces;
 use crate::sys::pidfd::PidFd;
 
 mod child;
+mod mount;
 
-pub(in crate::sys) use child::errno;
+pub use mount::Mount;
 
 /// Why there is no child.
 #[derive(Debug, thiserror::Error)]

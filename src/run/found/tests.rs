@@ -32,13 +32,8 @@ impl Hosts {
         {
             let mut interfaces = BTreeMap::new();
             let addresses = vec!["fe80::1/64".parse().unwrap(), inner.parse().unwrap(), "fd00::1/64".parse().unwrap()];
-            let wg0 = crate::host::facts::InterfaceFacts {
-                mtu: 1420 - index as u32,
-                running: true,
-                addresses,
-                kind: None,
-                uapi_socket: true,
-            };
+            let wg0 =
+                InterfaceFacts { mtu: 1420 - index as u32, running: true, addresses, kind: None, uapi_socket: true };
             interfaces.insert("wg0".to_owned(), wg0);
             template.interfaces = Some(interfaces);
             hosts.facts.insert(node.to_owned(), template.clone());

@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
+use super::mount::RawMount;
 use super::{Spawn, SpawnError, c_string, environment};
-use crate::sys::namespaces::RawMount;
 
 const STEP_PARENT: u32 = 1;
 const STEP_SESSION: u32 = 2;
