@@ -39,7 +39,7 @@ pub use engine::embedded::serve::{ServeOptions, serve};
 pub use engine::interface::{InterfaceReading, read_interface};
 pub use error::TunnelError;
 pub use keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
-pub use spec::{EngineSpec, EngineSpecError, PeerSpec, Pin, TunnelSpec, check_interface_name};
+pub use spec::{PeerSpec, Pin, TunnelEngine, TunnelEngineError, TunnelSpec, check_interface_name};
 pub use status::{
     CountersMean, EngineStatus, Granted, HandshakeCounters, Handshakes, Offloads, PeerStatus, ProcessStatus, Status,
     UdpBuffers, why_no_handshake,
@@ -75,7 +75,7 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
     check_peers(spec, private_key)?;
     let runs = Runs::start(spec, own)?;
     let mut tunnel = Tunnel { interface: spec.interface.clone(), label: spec.engine.to_string(), runs };
-    if let EngineSpec::Interface { name } = &spec.engine {
+    if let TunnelEngine::Interface { name } = &spec.engine {
         tunnel.interface.clone_from(name);
         return Ok(tunnel);
     }
@@ -86,7 +86,7 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
         replace_peers: true,
         peers: spec.peers.iter().map(SetPeer::exactly).collect(),
     })?;
-    if matches!(spec.engine, EngineSpec::Daemon { .. }) {
+    if matches!(spec.engine, TunnelEngine::Daemon { .. }) {
         sys::tun::set_mtu(&spec.interface, spec.mtu.get()).map_err(|source| TunnelError::System {
             action: format!("set the MTU of {} to {}", spec.interface, spec.mtu),
             source,

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail, ensure};
 use wglab::sys::namespaces::{Namespaces, run_directories};
 use wglab::sys::pidfd::ExitStatus;
 use wglab::sys::spawn::{Mount, Spawn};
-use wglab::tunnel::EngineSpec;
+use wglab::tunnel::TunnelEngine;
 
 mod clients;
 mod measure;
@@ -63,7 +63,7 @@ pub(crate) struct Options {
     pub(crate) mtus: Vec<u16>,
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,
-    pub(crate) engine: EngineSpec,
+    pub(crate) engine: TunnelEngine,
     pub(crate) page: Option<PathBuf>,
     /// As typed, but for the page.
     pub(crate) command: String,
@@ -76,7 +76,7 @@ impl Options {
             mtus: vec![576, 1280, 1420, 4000, 8920],
             rounds: 4,
             seconds: 1.0,
-            engine: EngineSpec::Embedded,
+            engine: TunnelEngine::Embedded,
             page: None,
             command: "cargo bench --bench growth".to_owned(),
         };
@@ -97,7 +97,7 @@ impl Options {
                 "--engine" => {
                     let path = std::path::absolute(value)?;
                     ensure!(path.is_file(), "there is no program {}", path.display());
-                    options.engine = EngineSpec::Daemon { path };
+                    options.engine = TunnelEngine::Daemon { path };
                 }
                 _ => options.page = Some(value.into()),
             }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use wglab::sys::clock::process_cpu_ns;
 use wglab::sys::netlink::Netlink;
 use wglab::traffic::{self, Buffers, Job, JobKind, Role};
-use wglab::tunnel::{EngineSpec, PeerSpec, PrivateKey, Tunnel, TunnelSpec, up_with};
+use wglab::tunnel::{PeerSpec, PrivateKey, Tunnel, TunnelEngine, TunnelSpec, up_with};
 use wglab::units::{Direction, Mtu};
 
 /// Outer addresses.
@@ -68,7 +68,7 @@ pub(crate) struct World {
     pub(crate) peers: Place,
     pub(crate) hub_key: PrivateKey,
     busy_key: PrivateKey,
-    engine: EngineSpec,
+    engine: TunnelEngine,
 }
 
 /// A device that is up, with its process. It ends when this is dropped.
@@ -78,7 +78,7 @@ pub(crate) struct Device {
 }
 
 impl World {
-    pub(crate) fn new(engine: &EngineSpec) -> Result<Self> {
+    pub(crate) fn new(engine: &TunnelEngine) -> Result<Self> {
         let (hub, peers) = (Place::new("hub")?, Place::new("peers")?);
         let thread = hub.thread;
         peers.run(move || {

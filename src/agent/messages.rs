@@ -16,7 +16,7 @@ pub use crate::traffic::{
     Buffers, Caution as TrafficCaution, DATAGRAM_HEADER, Job, JobKind, Latency, Outcome, Path, ProbeSpec, Role,
     Sampling, meters,
 };
-pub use crate::tunnel::{EngineSpec, PeerSpec, PeerStatus, Pin, PublicKey, Status, TunnelSpec, why_no_handshake};
+pub use crate::tunnel::{PeerSpec, PeerStatus, Pin, PublicKey, Status, TunnelEngine, TunnelSpec, why_no_handshake};
 
 /// The version of these messages. Other versions are refused in the hello.
 pub const PROTOCOL: u32 = 1;

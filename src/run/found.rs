@@ -59,7 +59,7 @@ pub(super) fn states(plan: &Plan, node: &str, facts: Option<&Facts>) -> Vec<Tunn
                     // Not set on what others manage; where it cannot be read, the device is not there either.
                     mtu: mtu(facts, name).or_else(|| Mtu::new(1420).ok())?,
                     listen_port: 0,
-                    engine: messages::EngineSpec::Interface { name: name.to_owned() },
+                    engine: messages::TunnelEngine::Interface { name: name.to_owned() },
                     pin: None,
                     fwmark: None,
                     peers: Vec::new(),

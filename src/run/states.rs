@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::agent::messages::{
     self, InterfaceState, NodeState, PeerSpec, Pin, Port, ProviderState, ProviderUnderlay, PublicKey, QueueState,
-    SettingsState, TunnelSpec, TunnelState,
+    SettingsState, TunnelEngine, TunnelSpec, TunnelState,
 };
 use crate::plan::{Arrangement, Delivery, EngineSpec, NodePlan, Plan, Reach, TunnelEnd, TunnelPlan};
 use crate::units::Mtu;
@@ -116,7 +116,7 @@ pub(super) fn tunnels(
     let ends = plan.tunnels.iter().flat_map(|tunnel| tunnel.ends.iter().map(move |end| (tunnel, end)));
     ends.filter(|(_, end)| end.node == node.name)
         .filter_map(|(tunnel, end)| {
-            let engine = engine(&plan.engine(&end.engine)?.spec);
+            let engine = engine(&plan.engine(&end.engine)?.spec)?;
             Some(TunnelState {
                 spec: spec(tunnel, end, engine, keys, pinned(&tunnel.underlay)),
                 addresses: vec![end.inner],
@@ -126,13 +126,7 @@ pub(super) fn tunnels(
         .collect()
 }
 
-fn spec(
-    tunnel: &TunnelPlan,
-    end: &TunnelEnd,
-    engine: messages::EngineSpec,
-    keys: &Keys,
-    pinned: Option<String>,
-) -> TunnelSpec {
+fn spec(tunnel: &TunnelPlan, end: &TunnelEnd, engine: TunnelEngine, keys: &Keys, pinned: Option<String>) -> TunnelSpec {
     let peers = end.peers.iter().filter_map(|peer| {
         Some(PeerSpec {
             public_key: *keys.get(&(peer.node.clone(), peer.interface.clone()))?,
@@ -154,13 +148,13 @@ fn spec(
 }
 
 /// Whether an engine makes its device through `/dev/net/tun`.
-pub(super) const fn needs_tun(spec: &messages::EngineSpec) -> bool {
-    matches!(spec, messages::EngineSpec::Embedded | messages::EngineSpec::Daemon { .. })
+pub(super) const fn needs_tun(engine: &TunnelEngine) -> bool {
+    matches!(engine, TunnelEngine::Embedded | TunnelEngine::Daemon { .. })
 }
 
 /// Whether the engine of a tunnel's end does.
 pub(super) fn end_needs_tun(plan: &Plan, end: &TunnelEnd) -> bool {
-    plan.engine(&end.engine).is_some_and(|planned| needs_tun(&engine(&planned.spec)))
+    plan.engine(&end.engine).and_then(|planned| engine(&planned.spec)).is_some_and(|engine| needs_tun(&engine))
 }
 
 /// Whether a tunnel's end has an interface: what has none has no counters of the kernel, and nothing to set.
@@ -168,15 +162,16 @@ pub(super) fn has_interface(plan: &Plan, end: &TunnelEnd) -> bool {
     plan.engine(&end.engine).is_none_or(|engine| engine.spec != EngineSpec::Direct)
 }
 
-fn engine(spec: &EngineSpec) -> messages::EngineSpec {
-    match spec {
-        EngineSpec::Raw => messages::EngineSpec::Raw,
-        EngineSpec::Embedded => messages::EngineSpec::Embedded,
-        EngineSpec::Direct => messages::EngineSpec::Direct,
-        EngineSpec::Kernel => messages::EngineSpec::Kernel,
-        EngineSpec::Interface(name) => messages::EngineSpec::Interface { name: name.clone() },
-        EngineSpec::Daemon(path) => messages::EngineSpec::Daemon { path: path.into() },
-    }
+/// What runs a tunnel of the engine; `None` for the raw underlay, which has none.
+fn engine(spec: &EngineSpec) -> Option<TunnelEngine> {
+    Some(match spec {
+        EngineSpec::Raw => return None,
+        EngineSpec::Embedded => TunnelEngine::Embedded,
+        EngineSpec::Direct => TunnelEngine::Direct,
+        EngineSpec::Kernel => TunnelEngine::Kernel,
+        EngineSpec::Interface(name) => TunnelEngine::Interface { name: name.clone() },
+        EngineSpec::Daemon(path) => TunnelEngine::Daemon { path: path.into() },
+    })
 }
 
 const fn delivery(delivery: Delivery) -> messages::Delivery {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::TunnelError;
 use super::keys::PublicKey;
-use super::spec::{EngineSpec, TunnelSpec};
+use super::spec::{TunnelEngine, TunnelSpec};
 use super::status::{CountersMean, Handshakes, ProcessStatus};
 use super::uapi::{GetDevice, SetDevice, client};
 
@@ -45,18 +45,11 @@ impl Runs {
     /// Starts the engine that `spec` names; `own` is the program that holds the embedded one.
     pub(super) fn start(spec: &TunnelSpec, own: &Path) -> Result<Self, TunnelError> {
         Ok(match &spec.engine {
-            EngineSpec::Raw => {
-                return Err(TunnelError::Unavailable {
-                    engine: spec.engine.to_string(),
-                    reason: "raw has no tunnel".to_owned(),
-                    remedy: "use the underlay as it is".to_owned(),
-                });
-            }
-            EngineSpec::Interface { name } => Self::Other(Found::adopt(name)?),
-            EngineSpec::Direct => Self::Direct(Direct::start(spec)?),
-            EngineSpec::Kernel => Self::Kernel(kernel::Device::add(&spec.interface, spec.mtu)?),
-            EngineSpec::Embedded => Self::Process(process::embedded(own, spec)?),
-            EngineSpec::Daemon { path } => Self::Process(process::daemon(path, spec)?),
+            TunnelEngine::Interface { name } => Self::Other(Found::adopt(name)?),
+            TunnelEngine::Direct => Self::Direct(Direct::start(spec)?),
+            TunnelEngine::Kernel => Self::Kernel(kernel::Device::add(&spec.interface, spec.mtu)?),
+            TunnelEngine::Embedded => Self::Process(process::embedded(own, spec)?),
+            TunnelEngine::Daemon { path } => Self::Process(process::daemon(path, spec)?),
         })
     }
 

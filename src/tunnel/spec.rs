@@ -13,12 +13,10 @@ use super::keys::{PresharedKey, PublicKey};
 use crate::text::check_interface;
 use crate::units::Mtu;
 
-/// What carries a pair's traffic (docs/glossary.md, "engine").
+/// What runs a tunnel: an engine (docs/glossary.md) that is not `raw`, as an agent is told. Files and plans have `topology::EngineSpec`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum EngineSpec {
-    /// No tunnel: straight over the underlay.
-    Raw,
+pub enum TunnelEngine {
     /// This program's own engine.
     Embedded,
     /// This program's engine without a TUN device.
@@ -39,10 +37,10 @@ pub enum EngineSpec {
 
 /// Text that names no engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EngineSpecError {
+pub enum TunnelEngineError {
     /// Neither a word that is known nor a path.
     #[error(
-        "`{0}` is not an engine: write raw, embedded, direct, kernel, interface:NAME, or a daemon's path with a slash (./wireguard-go)"
+        "`{0}` is not an engine: write embedded, direct, kernel, interface:NAME, or a daemon's path with a slash (./wireguard-go)"
     )]
     Unknown(String),
     /// `interface:` with a name that no interface can have.
@@ -55,12 +53,11 @@ pub enum EngineSpecError {
     },
 }
 
-impl FromStr for EngineSpec {
-    type Err = EngineSpecError;
+impl FromStr for TunnelEngine {
+    type Err = TunnelEngineError;
 
-    fn from_str(text: &str) -> Result<Self, EngineSpecError> {
+    fn from_str(text: &str) -> Result<Self, TunnelEngineError> {
         match text {
-            "raw" => return Ok(Self::Raw),
             "embedded" => return Ok(Self::Embedded),
             "direct" => return Ok(Self::Direct),
             "kernel" => return Ok(Self::Kernel),
@@ -68,20 +65,19 @@ impl FromStr for EngineSpec {
         }
         if let Some(name) = text.strip_prefix("interface:") {
             check_interface_name(name)
-                .map_err(|reason| EngineSpecError::InterfaceName { name: name.to_owned(), reason })?;
+                .map_err(|reason| TunnelEngineError::InterfaceName { name: name.to_owned(), reason })?;
             return Ok(Self::Interface { name: name.to_owned() });
         }
         if text.contains('/') && !text.contains(['\n', '\0']) {
             return Ok(Self::Daemon { path: PathBuf::from(text) });
         }
-        Err(EngineSpecError::Unknown(text.to_owned()))
+        Err(TunnelEngineError::Unknown(text.to_owned()))
     }
 }
 
-impl fmt::Display for EngineSpec {
+impl fmt::Display for TunnelEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Raw => f.write_str("raw"),
             Self::Embedded => f.write_str("embedded"),
             Self::Direct => f.write_str("direct"),
             Self::Kernel => f.write_str("kernel"),
@@ -91,16 +87,16 @@ impl fmt::Display for EngineSpec {
     }
 }
 
-impl From<EngineSpec> for String {
-    fn from(spec: EngineSpec) -> Self {
+impl From<TunnelEngine> for String {
+    fn from(spec: TunnelEngine) -> Self {
         spec.to_string()
     }
 }
 
-impl TryFrom<String> for EngineSpec {
-    type Error = EngineSpecError;
+impl TryFrom<String> for TunnelEngine {
+    type Error = TunnelEngineError;
 
-    fn try_from(text: String) -> Result<Self, EngineSpecError> {
+    fn try_from(text: String) -> Result<Self, TunnelEngineError> {
         text.parse()
     }
 }
@@ -140,7 +136,7 @@ pub struct TunnelSpec {
     /// The outer UDP port.
     pub listen_port: u16,
     /// What runs it.
-    pub engine: EngineSpec,
+    pub engine: TunnelEngine,
     /// The underlay, where the outer socket can be bound to one. Daemons by path cannot: their routing must do it.
     pub pin: Option<Pin>,
     /// `SO_MARK` of outer packets.
@@ -172,24 +168,30 @@ mod tests {
 
     #[test]
     fn engines_round_trip() {
-        for text in
-            ["raw", "embedded", "direct", "kernel", "interface:wg0", "./wireguard-go", "/usr/bin/boringtun-cli", "a/b"]
+        for text in ["embedded", "direct", "kernel", "interface:wg0", "./wireguard-go", "/usr/bin/boringtun-cli", "a/b"]
         {
-            let spec: EngineSpec = text.parse().unwrap();
+            let spec: TunnelEngine = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
             let json = serde_json::to_string(&spec).unwrap();
-            assert_eq!(serde_json::from_str::<EngineSpec>(&json).unwrap(), spec);
+            assert_eq!(serde_json::from_str::<TunnelEngine>(&json).unwrap(), spec);
         }
     }
 
     #[test]
     fn what_names_no_engine_is_refused() {
-        for text in
-            ["", "wireguard-go", "Embedded", "raw ", "interface:", "interface:wg 0", "interface:0123456789abcdef"]
-        {
-            assert!(text.parse::<EngineSpec>().is_err(), "{text}");
+        for text in [
+            "",
+            "raw",
+            "wireguard-go",
+            "Embedded",
+            "raw ",
+            "interface:",
+            "interface:wg 0",
+            "interface:0123456789abcdef",
+        ] {
+            assert!(text.parse::<TunnelEngine>().is_err(), "{text}");
         }
-        let error = "wireguard-go".parse::<EngineSpec>().unwrap_err().to_string();
+        let error = "wireguard-go".parse::<TunnelEngine>().unwrap_err().to_string();
         assert!(error.contains("./wireguard-go"), "{error}");
     }
 

@@ -13,7 +13,7 @@ use crate::host::interfaces::{InterfaceError, Interfaces};
 use crate::host::queues::{self, ReceiveCpus};
 use crate::host::settings::{Refused, Settings, SettingsError, SettingsReading};
 use crate::lab::provider::{Provider, ProviderError, ProviderState};
-use crate::tunnel::{self, EngineSpec, PrivateKey, Shaker, Tunnel, TunnelError};
+use crate::tunnel::{self, PrivateKey, Shaker, Tunnel, TunnelEngine, TunnelError};
 
 /// Why a state could not be applied at all. What is refused piece by piece is told in [`Applied::refused`].
 #[derive(Debug, thiserror::Error)]
@@ -254,7 +254,7 @@ fn in_words(refused: &Refused) -> String {
 /// The addresses and routes of a device. Its MTU is the engine's to set. What something else manages is left as it is, and what
 /// has no interface has its addresses inside.
 fn addresses(state: &TunnelState) -> Option<InterfaceState> {
-    let ours = !matches!(state.spec.engine, EngineSpec::Interface { .. } | EngineSpec::Direct);
+    let ours = !matches!(state.spec.engine, TunnelEngine::Interface { .. } | TunnelEngine::Direct);
     ours.then(|| InterfaceState {
         name: state.spec.interface.clone(),
         addresses: state.addresses.clone(),

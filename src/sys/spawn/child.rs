@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
-use super::mount::RawMount;
+use super::mount::{RawMount, errno};
 use super::{Spawn, SpawnError, c_string, environment};
 
 const STEP_PARENT: u32 = 1;
@@ -167,14 +167,6 @@ impl Plan {
         // SAFETY: the record is RECORD_BYTES long; a pipe takes so few bytes whole or not at all.
         unsafe { libc::write(self.report, record.as_ptr().cast(), RECORD_BYTES) };
     }
-}
-
-/// `errno` after a failed call.
-pub(in crate::sys) fn errno() -> i32 {
-    // SAFETY: the location is this thread's, always valid.
-    let location = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    unsafe { *location }
 }
 
 fn check(result: libc::c_int) -> Result<(), i32> {

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::ptr;
 
 use super::SpawnError;
-use super::child::errno;
 
 /// One mount in a new mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,4 +108,12 @@ fn move_tree(tree: libc::c_int, path: &CString) {
     unsafe {
         libc::syscall(libc::SYS_move_mount, tree, c"".as_ptr(), libc::AT_FDCWD, path.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
     };
+}
+
+/// `errno` after a failed call.
+pub(super) fn errno() -> i32 {
+    // SAFETY: the location is this thread's, always valid.
+    let location = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { *location }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::sys::udp::UdpGranted;
 use crate::tunnel::engine::embedded::fakes::{FakeNet, Faults};
 use crate::tunnel::keys::PrivateKey;
-use crate::tunnel::spec::{EngineSpec, PeerSpec};
+use crate::tunnel::spec::{PeerSpec, TunnelEngine};
 use crate::tunnel::uapi::SetPeer;
 
 const PORT: u16 = 21_820;
@@ -27,7 +27,7 @@ fn end(net: &Arc<FakeNet>, last: u8) -> End {
         interface: format!("wg{last}"),
         mtu: Mtu::new(MTU).unwrap(),
         listen_port: PORT,
-        engine: EngineSpec::Direct,
+        engine: TunnelEngine::Direct,
         pin: None,
         fwmark: None,
         peers: Vec::new(),
