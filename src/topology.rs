@@ -21,16 +21,20 @@ use crate::cell::{Factor, Judged, TestKind};
 use crate::units::{BitRate, Bytes, Direction, Family, Mtu, PacketRate, Ratio, Span};
 
 mod diagnostic;
+mod engines;
+mod levels;
 mod names;
 mod nodes;
 mod parse;
 mod places;
 mod policy;
 mod reader;
-mod sections;
+mod settings;
 mod shipped;
+mod stacks;
 mod tests_and_profiles;
 mod tunnels;
+mod underlays;
 mod words;
 
 /// The name of the stack of nodes made here when the file names none, and its delivery: what a standard cloud host does.

@@ -431,7 +431,7 @@ pub(super) fn check_made_here(
     if nodes.list.is_empty() || nodes.are_here() {
         let attached = nodes.list.len() as u64;
         for underlay in underlays {
-            super::sections::check_room(underlay, attached, problems);
+            super::underlays::check_room(underlay, attached, problems);
         }
         return;
     }

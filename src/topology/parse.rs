@@ -8,7 +8,7 @@ use super::diagnostic::{Problems, TopologyError};
 use super::nodes::{self, Nodes};
 use super::places::Places;
 use super::reader::{Table, document};
-use super::{Topology, policy, sections, tests_and_profiles, tunnels};
+use super::{Topology, engines, policy, settings, stacks, tests_and_profiles, tunnels, underlays};
 use crate::cell::{Factor, printable};
 use crate::units::Ratio;
 
@@ -62,13 +62,13 @@ fn read(file: &str, text: &str, problems: &mut Problems<'_>) -> Option<Topology>
     let keys: Vec<&str> = KEYS.into_iter().chain(MORE_KEYS).collect();
     root.only(&keys, problems);
 
-    let underlays = sections::underlays(&root, problems);
+    let underlays = underlays::underlays(&root, problems);
     let nodes = nodes::nodes(&root, &underlays, problems);
     let pairs = nodes::pairs(&root, &nodes, &underlays, problems);
-    let (engines, engine_levels) = sections::engines(&root, problems);
+    let (engines, engine_levels) = engines::engines(&root, problems);
     let tunnels = tunnels::tunnels(&root, &engines, problems);
-    let (stacks, stack_levels) = sections::stacks(&root, nodes.are_here(), problems);
-    let settings = sections::settings(&root, nodes.are_here(), problems);
+    let (stacks, stack_levels) = stacks::stacks(&root, nodes.are_here(), problems);
+    let settings = settings::settings(&root, nodes.are_here(), problems);
     let tests = tests_and_profiles::tests(&root, problems);
     let profiles = tests_and_profiles::profiles(&root, &tests, problems);
     let compare = root.parsed::<Factor>("compare", problems);

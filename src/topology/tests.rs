@@ -445,8 +445,8 @@ fn an_engine_spec_reads_back_as_itself() {
 #[test]
 fn the_reference_names_every_key() {
     let docs = include_str!("../../docs/topology.md");
-    let keys = parse::KEYS.iter().chain(&parse::MORE_KEYS).chain(&nodes::NODE_KEYS).chain(&sections::UNDERLAY_KEYS);
-    let keys = keys.chain(&sections::ENGINE_KEYS).chain(&sections::STACK_KEYS).chain(&sections::SETTINGS_KEYS);
+    let keys = parse::KEYS.iter().chain(&parse::MORE_KEYS).chain(&nodes::NODE_KEYS).chain(&underlays::KEYS);
+    let keys = keys.chain(&engines::KEYS).chain(&stacks::KEYS).chain(&settings::KEYS);
     for key in keys.chain(&tests_and_profiles::TEST_KEYS).chain(&tests_and_profiles::PROFILE_KEYS) {
         let named =
             [format!("`{key}`"), format!("`[{key}"), format!("`[[{key}")].iter().any(|form| docs.contains(form));
