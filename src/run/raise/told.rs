@@ -38,7 +38,7 @@ impl Lab {
 
     /// Whether the tunnel is there, for one pair at least.
     pub fn has(&self, tunnel: &TunnelPlan) -> bool {
-        !self.unavailable.contains_key(&super::which(tunnel))
+        !self.unavailable.contains_key(&super::tunnels::which(tunnel))
     }
 
     /// Under which conditions a run was measured, beyond what its sockets say: read back, not as asked.
