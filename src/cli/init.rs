@@ -7,6 +7,7 @@
 //! ```
 
 use std::fs;
+use std::io::Read as _;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -24,7 +25,7 @@ use crate::host;
 use crate::reach::{self, Link};
 use crate::text::with_causes;
 use crate::topology::{Topology, check_name, ssh_argv};
-use crate::tunnel::conf::{Conf, ConfError, Endpoint, Host, mode_warning};
+use crate::tunnel::conf::{Conf, ConfError, Endpoint, Host, MOST_BYTES, mode_warning};
 use crate::tunnel::{self, check_interface_name};
 use conf::{Peer, Source};
 use draft::{Draft, Node, Reach};
@@ -189,7 +190,10 @@ fn read(file: &str, output: &Output) -> anyhow::Result<Result<Conf, Box<ConfErro
     if metadata.is_dir() {
         bail!("{} is a directory: name the files in it", printable(file));
     }
-    let bytes = zeroize::Zeroizing::new(fs::read(file).with_context(failed)?);
+    // Not more than shows that it is too much: a device or a pipe may have no end.
+    let mut bytes = zeroize::Zeroizing::new(Vec::new());
+    let opened = fs::File::open(file).with_context(failed)?;
+    opened.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).with_context(failed)?;
     let conf = match Conf::parse_any(file, &bytes) {
         Ok(conf) => conf,
         Err(error) => return Ok(Err(error)),

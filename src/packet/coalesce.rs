@@ -119,6 +119,7 @@ impl Coalescer {
         let packet = &arena[start..start + len];
         let view = if self.taken.vnet { ip::transport(packet) } else { None };
         let Some(view) = view else {
+            self.close_flows_of(arena, packet);
             self.open_item(start, len, None, NONE);
             return;
         };
@@ -151,6 +152,16 @@ impl Coalescer {
             at = item.next_in_bucket;
         }
         None
+    }
+
+    /// INVARIANT: a packet whose ports are not seen (a fragment, options, extension headers) may belong to any flow between
+    /// its addresses, so whatever follows may not pass it.
+    fn close_flows_of(&mut self, arena: &[u8], packet: &[u8]) {
+        let Some(addresses) = ip::addresses_of_hidden_ports(packet) else { return };
+        let version = packet[0] >> 4;
+        for item in self.items.iter_mut().filter(|item| item.open && item.version == version) {
+            item.open = arena[item.head as usize..][addresses.clone()] != packet[addresses.clone()];
+        }
     }
 
     fn open_item(&mut self, start: usize, len: usize, flow: Option<(&[u8], &Transport)>, next_in_bucket: u32) {

@@ -106,6 +106,18 @@ pub fn transport(packet: &[u8]) -> Option<Transport> {
     (header >= least && payload <= packet.len()).then_some(Transport { version, protocol, transport, payload })
 }
 
+/// Where the addresses lie in a packet that [`transport`] does not read, but that may carry TCP or UDP all the same: a
+/// fragment, one with options or extension headers, one whose lengths contradict each other. `None`: it carries neither.
+#[must_use]
+pub(super) fn addresses_of_hidden_ports(packet: &[u8]) -> Option<Range<usize>> {
+    const ICMPV6: u8 = 58;
+    match packet.first()? >> 4 {
+        4 if packet.len() >= IPV4_HEADER => matches!(packet[9], TCP | UDP).then_some(12..20),
+        6 if packet.len() >= IPV6_HEADER => (packet[6] != ICMPV6).then_some(8..40),
+        _ => None,
+    }
+}
+
 /// Length of the headers that [`udp_ipv4`] writes.
 pub const UDP_IPV4_HEADERS: usize = IPV4_HEADER + 8;
 

@@ -153,7 +153,15 @@ impl Segments {
             segment: usize::from(header.segment),
             done: 0,
             index: 0,
-            pseudo: pseudo_header(&headers[addresses], protocol, 0),
+            pseudo: if transport == fixed {
+                pseudo_header(&headers[addresses], protocol, 0)
+            } else {
+                // Options and extension headers may name another destination than the header does (RFC 8200 section 8.1).
+                // The field holds the right sum, over the length of the whole.
+                let field = transport + usize::from(offset);
+                let whole = (packet.len() - transport) as u16;
+                Sum::default().add_u16(u16::from_be_bytes([headers[field], headers[field + 1]])).add_u16(!whole)
+            },
             sequence,
             identification: u16::from_be_bytes([headers[4], headers[5]]),
             headers,

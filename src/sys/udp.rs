@@ -137,6 +137,14 @@ impl UdpSocket {
         address.as_socket().map(|address| address.port()).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
+    /// Lets sockets that are bound as `shared` have this one's port, too.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share_port(&self) -> io::Result<()> {
+        self.socket.set_reuse_port(true)
+    }
+
     /// What was granted.
     #[must_use]
     pub fn granted(&self) -> UdpGranted {

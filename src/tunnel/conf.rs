@@ -33,7 +33,7 @@ use lines::{Entry, Section, SectionKind};
 use words::Key;
 
 /// No configuration is larger: 100,000 peers with a prefix each take a tenth of it.
-const MOST_BYTES: usize = 128 << 20;
+pub const MOST_BYTES: usize = 128 << 20;
 
 /// Whose rules a file follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

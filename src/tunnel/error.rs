@@ -1,6 +1,6 @@
 //! What can go wrong with a tunnel, whatever runs it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::engine;
 use super::uapi::UapiError;
@@ -43,7 +43,7 @@ pub enum TunnelError {
         what: String,
     },
     /// The program could not be started.
-    #[error("cannot start {program}: {source}; check the path and that it may be executed")]
+    #[error("cannot start {program}: {source}; {hint}", hint = start_hint(program, source))]
     Start {
         /// Its path.
         program: PathBuf,
@@ -105,4 +105,16 @@ pub enum TunnelError {
     /// Wrong arguments of the hidden `tunnel` command.
     #[error("tunnel: {0}")]
     Arguments(String),
+}
+
+/// The likeliest reason why a program that is there cannot be started.
+fn start_hint(program: &Path, error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        // execve(2) says so of the interpreter, too.
+        Some(libc::ENOENT) if program.exists() => {
+            "it is there, but the interpreter or loader that it names is not: check its first line, or build it for this host"
+        }
+        Some(libc::ENOEXEC) => "it is no program for this machine: take one that was built for it",
+        _ => "check the path and that it may be executed",
+    }
 }

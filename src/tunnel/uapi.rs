@@ -4,7 +4,7 @@
 //! server for `wg`. A request is read whole before anything is applied, so a bad line changes nothing.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
@@ -491,9 +491,15 @@ fn optional_preshared_key(value: &str) -> Option<Option<PresharedKey>> {
     if all_zero(text) { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-/// An endpoint that packets can be sent to: port 0 cannot.
+/// An endpoint that packets can be sent to: port 0 cannot. An IPv4 address in IPv6's clothes is an IPv4 address, as which
+/// its datagrams will come back.
 fn endpoint(value: &str) -> Option<SocketAddr> {
-    let endpoint: SocketAddr = value.parse().ok()?;
+    let mut endpoint: SocketAddr = value.parse().ok()?;
+    if let IpAddr::V6(v6) = endpoint.ip()
+        && let Some(v4) = v6.to_ipv4_mapped()
+    {
+        endpoint = SocketAddr::new(v4.into(), endpoint.port());
+    }
     (endpoint.port() != 0).then_some(endpoint)
 }
 

@@ -311,6 +311,32 @@ fn nothing_passes_a_packet_that_cannot_join() {
 }
 
 #[test]
+fn nothing_passes_a_packet_whose_ports_are_not_seen() {
+    // Two datagrams that would join, and between them one of the same flow that does not show it.
+    let writes = |v4: bool, change: &dyn Fn(&mut Vec<u8>)| {
+        let flow = Flow { v4, tcp: false, ..Flow::example() };
+        let mut packets = stream(&flow, &[100; 3]);
+        change(&mut packets[1]);
+        round_trip(&packets, ALL).1
+    };
+    let options = |packet: &mut Vec<u8>| {
+        packet[0] = 0x46;
+        packet[3] += 4;
+        packet.splice(20..20, [1, 1, 1, 0]);
+    };
+    assert_eq!(writes(true, &|packet| packet[6] = 0x20), 3, "a first fragment");
+    assert_eq!(writes(true, &|packet| packet[7] = 9), 3, "a last fragment");
+    assert_eq!(writes(true, &options), 3, "IP options");
+    assert_eq!(writes(true, &|packet| packet[25] -= 1), 3, "bytes behind a datagram");
+    for header in [0, 43, 44, 60] {
+        assert_eq!(writes(false, &|packet| packet[6] = header), 3, "extension header {header}");
+    }
+    assert_eq!(writes(true, &|packet| packet[9] = 1), 2, "an echo request is of no such flow");
+    assert_eq!(writes(false, &|packet| packet[6] = 58), 2, "an echo request is of no such flow");
+    assert_eq!(writes(true, &|packet| (packet[6], packet[19]) = (0x20, 9)), 2, "a fragment for somebody else");
+}
+
+#[test]
 fn without_a_virtio_header_packets_stay_as_they_are() {
     let packets = stream(&Flow::example(), &[100; 5]);
     let (out, writes) = round_trip(&packets, Taken::default());

@@ -91,6 +91,38 @@ fn cwr_is_said_once() {
 }
 
 #[test]
+fn behind_a_routing_header_the_sum_is_over_the_last_destination() {
+    const ROUTING: [u8; 24] = {
+        let mut header = [0; 24];
+        (header[0], header[1], header[2], header[3]) = (TCP, 2, 4, 1);
+        (header[8], header[23]) = (0xfd, 77);
+        header
+    };
+    let flow = Flow { v4: false, ..Flow::example() };
+    let payload: Vec<u8> = (0..250).collect();
+    let (header, mut packet) = super_packet(&flow, &payload, 100);
+    packet.splice(40..40, ROUTING);
+    packet[6] = 43;
+    let length = packet.len() as u16 - 40;
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
+    let mut addresses = packet[8..40].to_vec();
+    addresses[16..].copy_from_slice(&ROUTING[8..]);
+    let sum = pseudo_header(&addresses, TCP, packet.len() - 64).folded();
+    packet[64 + 16..64 + 18].copy_from_slice(&sum.to_ne_bytes());
+    let header = VnetHeader { checksum: Some((64, 16)), ..header };
+    let mut split = Split::new(header, &mut packet).unwrap();
+    let mut seen = Vec::new();
+    while let Some(packet) = split.next_packet() {
+        assert_eq!(packet[40..64], ROUTING);
+        assert_eq!(usize::from(u16::from_be_bytes([packet[4], packet[5]])), packet.len() - 40);
+        let sum = pseudo_header(&addresses, TCP, packet.len() - 64).add_bytes(&packet[64..]);
+        assert_eq!(sum.folded(), 0xffff);
+        seen.extend_from_slice(&packet[64 + 20..]);
+    }
+    assert_eq!(seen, payload);
+}
+
+#[test]
 fn an_incomplete_checksum_is_completed() {
     for (v4, tcp) in [(true, true), (true, false), (false, true), (false, false)] {
         let flow = Flow { v4, tcp, ..Flow::example() };

@@ -88,12 +88,16 @@ pub(super) fn sections<'a>(bytes: &[u8], text: &'a str, remarks: &mut Remarks<'_
             }
             None => (begin, line),
         };
-        if let Some(note) = damage(line, &bytes[begin..begin + line.len()]) {
-            let (at, length, message, help) = note;
-            remarks.problem(begin + at..begin + at + length, message, help);
-            continue;
-        }
         let code = line.split('#').next().unwrap_or_default();
+        if let Some((at, length, message, help)) = damage(line, &bytes[begin..begin + line.len()]) {
+            let span = begin + at..begin + at + length;
+            // Nobody reads a comment. What ends a line, or a text, for some and not for others is another matter.
+            if at < code.len() || matches!(bytes[span.start], 0 | b'\r') {
+                remarks.problem(span, message, help);
+                continue;
+            }
+            remarks.warning(span, format!("{message}; it is in a comment, which wg passes over"), help);
+        }
         if let Some(said) = line[code.len()..].strip_prefix('#').and_then(comment_name) {
             match sections.last_mut().filter(|section| section.entries.is_empty() && code.trim().is_empty()) {
                 Some(section) => section.name = section.name.take().or(Some(said)),

@@ -227,6 +227,23 @@ fn comments_cut_their_line() {
 }
 
 #[test]
+fn a_comment_may_be_in_any_encoding() {
+    let file = |comment: &[u8]| {
+        let text = whole("MTU = 1400", "AllowedIPs = 10.0.0.2");
+        [text.trim_end().as_bytes(), b" # ", comment, b"\nPersistentKeepalive = 25\n"].concat()
+    };
+    for comment in [&b"B\xfcro"[..], b"\xff\xfe", b"\x1b[31mred", b"form\x0cfeed"] {
+        let conf = Conf::parse("wg0.conf", &file(comment), Dialect::WgQuick).unwrap();
+        assert_eq!(conf.peers[0].keepalive, Some(25));
+        assert!(conf.warnings.iter().any(|warning| warning.message.contains("comment")), "{:?}", conf.warnings);
+    }
+    // Where some see the end of a line, or of the text.
+    for comment in [&b"old\rPersistentKeepalive = 1"[..], b"nul\0"] {
+        assert!(Conf::parse("wg0.conf", &file(comment), Dialect::WgQuick).is_err());
+    }
+}
+
+#[test]
 fn comments_name_peers() {
     let peer = |before: &str, inside: &str| {
         let text =

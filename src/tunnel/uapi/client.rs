@@ -1,9 +1,9 @@
 //! The client's end of a UAPI socket.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -17,11 +17,74 @@ use crate::tunnel::status::Handshakes;
 /// Where userspace implementations listen, and where `wg` looks.
 pub(in crate::tunnel) const SOCKET_DIR: &str = "/var/run/wireguard";
 
-/// An engine that does not answer within this time hangs.
+/// An engine that says nothing for this long hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// One that has not said all by then hangs as well, however busily it talks.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// 100,000 peers with some prefixes each; more than that is not an answer.
-const ANSWER_LIMIT: usize = 64 << 20;
+const ANSWER_LIMIT: u64 = 64 << 20;
+
+/// A stream whose other end may neither be silent for long nor go on for ever.
+#[derive(Debug)]
+pub(in crate::tunnel) struct Timed<'a> {
+    stream: &'a UnixStream,
+    silence: Duration,
+    whole: Duration,
+    until: Instant,
+}
+
+impl<'a> Timed<'a> {
+    /// Allows each read or write `silence`, and all of them `whole`.
+    pub(in crate::tunnel) fn new(stream: &'a UnixStream, silence: Duration, whole: Duration) -> Self {
+        Self { stream, silence, whole, until: Instant::now() + whole }
+    }
+
+    /// Begins to count anew.
+    pub(in crate::tunnel) fn again(&mut self) {
+        self.until = Instant::now() + self.whole;
+    }
+
+    /// What the next call may take.
+    fn patience(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.too_late(self.whole)) } else { Ok(left.min(self.silence)) }
+    }
+
+    fn too_late(&self, time: Duration) -> io::Error {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("the other end did not do its part within {} s", time.as_secs()),
+        )
+    }
+
+    fn named<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        // What a time limit of a socket is called (socket(7), SO_RCVTIMEO).
+        result.map_err(
+            |error| if error.kind() == io::ErrorKind::WouldBlock { self.too_late(self.silence) } else { error },
+        )
+    }
+}
+
+impl io::Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.patience()?))?;
+        let read = self.stream.read(buffer);
+        self.named(read)
+    }
+}
+
+impl io::Write for Timed<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.patience()?))?;
+        let written = self.stream.write(buffer);
+        self.named(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
 
 pub(in crate::tunnel) fn socket_path(interface: &str) -> PathBuf {
     PathBuf::from(SOCKET_DIR).join(format!("{interface}.sock"))
@@ -81,26 +144,80 @@ fn refused(interface: &str, action: &'static str, source: UapiError) -> TunnelEr
 fn ask(interface: &str, request: &str, action: &'static str) -> Result<Zeroizing<String>, TunnelError> {
     let failed = |source| TunnelError::Socket { action, interface: interface.to_owned(), source };
     let connect = || -> io::Result<Zeroizing<String>> {
-        let mut stream = UnixStream::connect(socket_path(interface))?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.write_all(request.as_bytes())?;
-        let mut answer = Zeroizing::new(String::with_capacity(16 << 10));
-        let mut reader = BufReader::new(stream);
-        loop {
-            let begin = answer.len();
-            if reader.read_line(&mut answer)? == 0 {
-                return Ok(answer);
-            }
-            // The answer ends with an empty line after its errno line.
-            if &answer[begin..] == "\n" && answer[..begin].lines().last().is_some_and(|last| last.starts_with("errno="))
-            {
-                return Ok(answer);
-            }
-            if answer.len() > ANSWER_LIMIT {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
-            }
-        }
+        let stream = UnixStream::connect(socket_path(interface))?;
+        answer_to(request, Timed::new(&stream, ANSWER_TIMEOUT, WHOLE_TIMEOUT))
     };
     connect().map_err(failed)
+}
+
+/// Sends a request, and reads up to the empty line behind the errno line that ends an answer, or to the end of the stream.
+fn answer_to(request: &str, mut stream: Timed<'_>) -> io::Result<Zeroizing<String>> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Zeroizing::new(String::with_capacity(16 << 10));
+    let mut reader = BufReader::new(stream.take(ANSWER_LIMIT));
+    let mut errno = false;
+    loop {
+        let begin = answer.len();
+        if reader.read_line(&mut answer)? == 0 {
+            if reader.get_ref().limit() == 0 {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
+            }
+            return Ok(answer);
+        }
+        if errno && &answer[begin..] == "\n" {
+            return Ok(answer);
+        }
+        errno = answer[begin..].starts_with("errno=");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client makes of an engine that answers so.
+    fn answered(engine: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<Zeroizing<String>> {
+        let (client, server) = UnixStream::pair().unwrap();
+        let engine = std::thread::spawn(move || engine(server));
+        let times = (Duration::from_millis(300), Duration::from_secs(1));
+        let result = answer_to("get=1\n\n", Timed::new(&client, times.0, times.1));
+        drop(client);
+        engine.join().unwrap();
+        result
+    }
+
+    /// Writes the same until nobody listens any more.
+    fn forever(bytes: &'static [u8], pause: Duration) -> impl FnOnce(UnixStream) + Send + 'static {
+        move |mut stream| {
+            while stream.write_all(bytes).is_ok() {
+                std::thread::sleep(pause);
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_at_its_empty_line_though_the_engine_keeps_the_stream() {
+        let whole = answered(|mut stream| {
+            stream.write_all(b"listen_port=1\nerrno=0\n\nmore").unwrap();
+            std::thread::sleep(Duration::from_millis(600));
+        });
+        assert_eq!(whole.unwrap().as_str(), "listen_port=1\nerrno=0\n\n");
+    }
+
+    #[test]
+    fn an_engine_that_hangs_or_never_ends_is_given_up() {
+        let silent = |mut stream: UnixStream| {
+            let _hung_up = stream.read_to_end(&mut Vec::new());
+        };
+        let cases: [(io::Result<_>, _); 4] = [
+            (answered(silent), io::ErrorKind::TimedOut),
+            (answered(forever(b"x", Duration::from_millis(50))), io::ErrorKind::TimedOut),
+            (answered(forever(b"\n", Duration::from_millis(1))), io::ErrorKind::TimedOut),
+            (answered(forever(b"\xff\xfe\n", Duration::from_millis(50))), io::ErrorKind::InvalidData),
+        ];
+        for (result, kind) in cases {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
 }

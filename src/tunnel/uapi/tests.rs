@@ -78,6 +78,27 @@ fn host_bits_are_dropped_and_all_zero_keys_clear() {
 }
 
 #[test]
+fn an_ipv4_endpoint_is_one_however_it_is_written() {
+    let endpoint = |text: &str| {
+        let request = format!("public_key={}\nendpoint={text}\n", key(1).to_hex());
+        SetDevice::parse(&request).ok().and_then(|device| device.peers[0].endpoint)
+    };
+    assert_eq!(endpoint("[::ffff:192.0.2.1]:7"), "192.0.2.1:7".parse().ok());
+    assert_eq!(endpoint("[fe80::1%3]:7"), "[fe80::1%3]:7".parse().ok());
+    for wrong in [
+        "192.0.2.1:0",
+        "[2001:db8::1]:0",
+        "192.0.2.1",
+        "192.0.2.1:65536",
+        "2001:db8::1:7",
+        "host.example:7",
+        "192.0.2.1:+7",
+    ] {
+        assert_eq!(endpoint(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
 fn last_handshake_is_never_an_age_or_a_time() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_750_000_100);
     let age = |seconds: &str| {

@@ -12,6 +12,9 @@ use crate::sys::clock;
 use crate::sys::tun::TunOffloads;
 use crate::tunnel::engine::embedded::io::{Level, TunBatch, TunDevice};
 
+/// What a datagram takes of a capacity at least, as if its headers counted: empty ones would else be without number.
+const LEAST_BYTES: usize = 64;
+
 /// The inboxes of a tunnel by their address. To the engine it is the device.
 #[derive(Debug)]
 pub(super) struct Inboxes {
@@ -53,8 +56,8 @@ impl Inboxes {
             Some((Arc::clone(open.get(&to)?), from, payload))
         });
         match inbox {
-            Some((inbox, from, payload)) => inbox.put(from, payload),
-            None => {
+            Some((inbox, from, payload)) if inbox.put(from, payload) => {}
+            _ => {
                 self.unclaimed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -153,14 +156,16 @@ impl Inbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, from: SocketAddrV4, payload: &[u8]) {
+    /// Takes a datagram, or counts it as dropped; `false` where it is for nobody: the socket listens to another one.
+    fn put(&self, from: SocketAddrV4, payload: &[u8]) -> bool {
         let mut queue = self.lock();
         if queue.peer.is_some_and(|peer| peer != from) {
-            return;
+            return false;
         }
-        if queue.bytes.len() - queue.head + payload.len() > self.capacity {
+        let full = queue.bytes.len() - queue.head + payload.len() > self.capacity;
+        if full || queue.entries.len() * LEAST_BYTES > self.capacity {
             queue.dropped = queue.dropped.wrapping_add(1);
-            return;
+            return true;
         }
         let was_empty = queue.entries.is_empty();
         let arrived_ns = queue.stamps.then(clock::now_ns);
@@ -169,6 +174,7 @@ impl Inbox {
         if was_empty {
             self.readable.set();
         }
+        true
     }
 
     /// Gives the oldest datagrams to `each` until it wants no more; what it did not take (`false`) stays. Tells how many went.
@@ -193,5 +199,20 @@ impl Inbox {
             queue.bytes.drain(..head);
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_datagrams_do_not_fill_the_memory() {
+        let from = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        let inbox = Inbox { queue: Mutex::default(), capacity: 1000, readable: Level::new().unwrap() };
+        assert!((0..100_000).all(|_| inbox.put(from, &[])));
+        assert_eq!(inbox.take(|arrived| arrived.payload.is_empty()), 16);
+        assert_eq!(inbox.lock().dropped, 100_000 - 16);
+        assert!(inbox.put(from, &[1; 1000]));
     }
 }

@@ -14,8 +14,12 @@ use crate::sys::udp::{MAX_MESSAGES, MAX_PAYLOAD_IPV4, MAX_PAYLOAD_IPV6, MAX_SEGM
 
 /// Bytes that a batch holds: two full sends and what begins the third.
 const CAPACITY: usize = 192 << 10;
-/// How long a full socket is waited for before its datagrams are given up.
+/// How long a full socket that takes nothing is waited for before a flush gives up what it has left.
 const FULL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a wait for room looks whether the engine is to end.
+const STOP_CHECK: Duration = Duration::from_millis(50);
+/// How often a send is tried again while the network's reports about others come in its way.
+const REPORTED_TRIES: u32 = 8;
 
 /// Collects datagrams and sends them. Each thread that sends has one.
 pub(super) struct SendBatch {
@@ -98,6 +102,9 @@ impl SendBatch {
 
     /// Sends everything.
     pub(super) fn flush(&mut self, device: &Device) {
+        if self.is_empty() {
+            return;
+        }
         self.send(device, self.transmits.len());
         self.transmits.clear();
         self.peers.clear();
@@ -106,85 +113,110 @@ impl SendBatch {
 
     /// Sends the first `count` transmits: every datagram goes, or is counted with the reason why it did not.
     fn send(&mut self, device: &Device, count: usize) {
-        let socket = device.socket(self.lane);
+        let Self { buffer, transmits, peers, scratch, wake, lane, .. } = self;
+        let transmits = &transmits[..count];
         let counters = &device.counters;
+        let Some(socket) = device.socket(*lane) else {
+            let datagrams = transmits.iter().map(Transmit::datagrams).sum();
+            return counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
+        };
+        let mut way = Way { device, socket: &*socket, buffer, scratch, wake, full_until: None };
         let mut at = 0;
-        let mut retried = None;
-        while at < count {
-            let Some(socket) = &socket else {
-                let datagrams = self.transmits[at..count].iter().map(Transmit::datagrams).sum();
-                counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
-                return;
-            };
-            let error = match socket.send(&self.buffer, &self.transmits[at..count], &mut self.scratch) {
+        while let Some(first) = transmits.get(at) {
+            match way.send(&transmits[at..]) {
+                Ok(sent) => at += sent,
+                Err(error) => {
+                    match error.raw_os_error() {
+                        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.datagrams() > 1 => {
+                            device.offload_refused(peers[at].as_ref(), first, &error);
+                            way.send_singly(*first);
+                        }
+                        _ => counters.udp_send_error(&error, first.datagrams()),
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+/// What one flush needs of the world.
+struct Way<'a> {
+    device: &'a Device,
+    socket: &'a dyn OuterSocket,
+    buffer: &'a [u8],
+    scratch: &'a mut SendScratch,
+    wake: &'a Wake,
+    /// Until when a full socket is waited for; `None` while it takes something.
+    full_until: Option<Instant>,
+}
+
+impl Way<'_> {
+    /// Sends as many of `transmits` as the socket takes at once, and counts them.
+    ///
+    /// # Errors
+    /// Why the first one did not go.
+    fn send(&mut self, transmits: &[Transmit]) -> io::Result<usize> {
+        let mut tries = 0;
+        loop {
+            let error = match self.socket.send(self.buffer, transmits, self.scratch) {
                 Ok(sent) => {
+                    self.full_until = None;
+                    let sent = sent.max(1);
+                    let counters = &self.device.counters;
                     counters.add(Event::UdpSends, 1);
-                    counters.add(
-                        Event::UdpSentDatagrams,
-                        self.transmits[at..at + sent].iter().map(Transmit::datagrams).sum(),
-                    );
-                    at += sent.max(1);
-                    continue;
+                    counters.add(Event::UdpSentDatagrams, transmits[..sent].iter().map(Transmit::datagrams).sum());
+                    return Ok(sent);
                 }
                 Err(error) => error,
             };
-            let first = self.transmits[at];
-            match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                _ if error.kind() == io::ErrorKind::WouldBlock && self.wait_for_room(&**socket) => continue,
-                Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.datagrams() > 1 => {
-                    device.offload_refused(self.peers[at].as_ref(), &first, &error);
-                    self.send_singly(device, &**socket, first);
+            match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock if self.wait_for_room() => {}
+                io::ErrorKind::WouldBlock => return Err(error),
+                // An error that the network reported for an earlier send is told by the next one, whomever it is for. The
+                // report itself may have been taken by the thread that receives, so there is a second try without one.
+                _ => {
+                    let reports = self.device.take_network_errors(self.socket);
+                    if tries > 0 && (reports == 0 || tries == REPORTED_TRIES) {
+                        return Err(error);
+                    }
+                    tries += 1;
                 }
-                // An error that the network reported for an earlier send is told by the next one, whomever it is for.
-                Some(_) if retried != Some(at) && device.take_network_errors(&**socket) > 0 => {
-                    retried = Some(at);
-                    continue;
-                }
-                _ => counters.udp_send_error(&error, first.datagrams()),
             }
-            at += 1;
         }
     }
 
     /// Sends a refused batch one datagram at a time.
-    fn send_singly(&mut self, device: &Device, socket: &dyn OuterSocket, batch: Transmit) {
-        let mut start = batch.start;
+    fn send_singly(&mut self, batch: Transmit) {
+        let mut singles = Vec::with_capacity(batch.datagrams());
         let end = batch.start + batch.len;
-        let mut singles = Vec::with_capacity(MAX_MESSAGES);
-        while start < end {
-            singles.clear();
-            while start < end && singles.len() < MAX_MESSAGES {
-                let len = batch.segment.min(end - start);
-                singles.push(Transmit { to: batch.to, start, len, segment: len });
-                start += len;
-            }
-            let mut at = 0;
-            while at < singles.len() {
-                match socket.send(&self.buffer, &singles[at..], &mut self.scratch) {
-                    Ok(sent) => {
-                        device.counters.add(Event::UdpSends, 1);
-                        device.counters.add(Event::UdpSentDatagrams, sent);
-                        at += sent.max(1);
-                    }
-                    Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.wait_for_room(socket) => {}
-                    Err(error) => {
-                        if device.take_network_errors(socket) == 0 {
-                            device.counters.udp_send_error(&error, 1);
-                            at += 1;
-                        }
-                    }
+        for start in (batch.start..end).step_by(batch.segment) {
+            let len = batch.segment.min(end - start);
+            singles.push(Transmit { to: batch.to, start, len, segment: len });
+        }
+        let mut at = 0;
+        while at < singles.len() {
+            match self.send(&singles[at..]) {
+                Ok(sent) => at += sent,
+                Err(error) => {
+                    self.device.counters.udp_send_error(&error, 1);
+                    at += 1;
                 }
             }
         }
     }
 
-    /// Waits until the socket takes more; `false` if it does not within a second.
-    fn wait_for_room(&self, socket: &dyn OuterSocket) -> bool {
-        let begin = Instant::now();
-        let waited = self.wake.wait(Some(socket.readiness()), true, Some(FULL_TIMEOUT));
-        waited.is_ok() && begin.elapsed() < FULL_TIMEOUT
+    /// Waits until the socket may take more; `false` if it takes nothing for a second, or the engine is to end.
+    fn wait_for_room(&mut self) -> bool {
+        // Reports end a wait as well, and the thread that would take them may be waiting for this one.
+        self.device.take_network_errors(self.socket);
+        let until = *self.full_until.get_or_insert_with(|| Instant::now() + FULL_TIMEOUT);
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || self.device.stopping() {
+            return false;
+        }
+        self.wake.wait(Some(self.socket.readiness()), true, Some(left.min(STOP_CHECK))).is_ok()
     }
 }
 

@@ -15,11 +15,13 @@ use zeroize::Zeroizing;
 use super::Device;
 use super::io::Wake;
 use crate::tunnel::keys::PublicKey;
-use crate::tunnel::uapi::client::{SOCKET_DIR, socket_path};
+use crate::tunnel::uapi::client::{SOCKET_DIR, Timed, socket_path};
 use crate::tunnel::uapi::{SetDevice, errno};
 
 /// A client that says nothing for this long is hung up on: others wait for it.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// One whose request is not whole by then, or whose answer not taken, is hung up on as well, however busily it goes on.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// 100,000 peers with some prefixes each.
 const REQUEST_LIMIT: u64 = 64 << 20;
 
@@ -75,17 +77,25 @@ impl Drop for Control {
 /// Answers the requests of one connection.
 fn serve(stream: &UnixStream, device: &Device) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
-    let mut reader = BufReader::new(stream.take(REQUEST_LIMIT));
+    serve_timed(
+        Timed::new(stream, CLIENT_TIMEOUT, REQUEST_TIMEOUT),
+        Timed::new(stream, CLIENT_TIMEOUT, REQUEST_TIMEOUT),
+        device,
+    )
+}
+
+/// The same, with the time that a client has.
+fn serve_timed(requests: Timed<'_>, mut answers: Timed<'_>, device: &Device) -> io::Result<()> {
+    let mut reader = BufReader::new(requests.take(REQUEST_LIMIT));
     loop {
+        reader.get_mut().get_mut().again();
         let Some(request) = read_request(&mut reader)? else { return Ok(()) };
         let answer = match std::str::from_utf8(&request) {
             Ok(request) => answer(request, device),
             Err(_) => Zeroizing::new(format!("errno={}\n\n", errno::EPROTO)),
         };
-        let mut stream = stream;
-        stream.write_all(answer.as_bytes())?;
+        answers.again();
+        answers.write_all(answer.as_bytes())?;
     }
 }
 

@@ -209,10 +209,12 @@ impl Device {
         }
     }
 
-    /// The device refused a super-packet: packets go to it singly from now on, and that is said, once.
+    /// The device refused a super-packet and took its packets: they go to it singly from now on, and that is said, once. A
+    /// lack of memory passes, and decides nothing.
     pub(super) fn tun_offload_refused(&self, error: &io::Error) {
         self.counters.add(Event::OffloadRefused, 1);
-        if !self.tun_offload_off.swap(true, Ordering::Relaxed) {
+        let passes = matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN));
+        if !passes && !self.tun_offload_off.swap(true, Ordering::Relaxed) {
             self.note_offload(format!("the TUN device refused a super-packet: {error}; packets go to it singly now"));
         }
     }

@@ -150,6 +150,12 @@ pub struct Faults {
     pub duplicates: usize,
     /// Datagrams longer than this arrive cut to it.
     pub truncate: Option<usize>,
+    /// Every send is `EAGAIN`.
+    pub full: bool,
+    /// Each of so many sends fails with an errno that the network reported for an earlier one.
+    pub reports: (usize, i32),
+    /// Whether those reports lie in the error queue, and were not taken by somebody else.
+    pub reports_kept: bool,
 }
 
 /// A network in memory: datagrams go to whoever bound their destination.
@@ -165,6 +171,8 @@ struct NetState {
     captured: Vec<Capture>,
     calls: u64,
     datagrams: u64,
+    /// Reports in the error queue.
+    reported: usize,
     /// The most bytes that a send had which was more than the kernel takes.
     refused: Option<usize>,
 }
@@ -290,8 +298,13 @@ impl OuterSocket for FakeSocket {
         let mut state = lock(&self.net.state);
         state.calls += 1;
         let faults = state.faults.clone();
-        if faults.partial.is_some() && state.calls.is_multiple_of(2) {
-            return Err(io::ErrorKind::WouldBlock.into());
+        if faults.full || (faults.partial.is_some() && state.calls.is_multiple_of(2)) {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        if let (left @ 1.., errno) = faults.reports {
+            state.faults.reports.0 = left - 1;
+            state.reported += usize::from(faults.reports_kept);
+            return Err(io::Error::from_raw_os_error(errno));
         }
         let mut sent = 0;
         for transmit in transmits.iter().take(faults.partial.unwrap_or(usize::MAX)) {
@@ -348,7 +361,11 @@ impl OuterSocket for FakeSocket {
     }
 
     fn take_network_error(&self) -> io::Result<Option<NetworkError>> {
-        Ok(None)
+        let mut state = lock(&self.net.state);
+        let Some(left) = state.reported.checked_sub(1) else { return Ok(None) };
+        state.reported = left;
+        let destination = SocketAddr::new(self.address.ip(), 9);
+        Ok(Some(NetworkError { destination, errno: libc::ECONNREFUSED, from_network: true }))
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

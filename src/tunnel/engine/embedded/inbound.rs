@@ -159,6 +159,11 @@ impl Inbound<'_> {
             counters.add(Event::DropUnknownIndex, 1);
             return;
         };
+        // Whitepaper section 5.4.6: neither side accepts more. The library does not look, and its window ends there.
+        if !data_counter(datagram).is_some_and(|counter| counter < message::REJECT_AFTER_MESSAGES) {
+            counters.add(Event::DropReplay, 1);
+            return;
+        }
         let space = self.writer.space(datagram.len());
         let inner = match tunn.decapsulate(None, datagram, space) {
             TunnResult::WriteToTunnelV4(packet, source) => Some((packet.len(), IpAddr::V4(source))),
@@ -183,6 +188,11 @@ impl Inbound<'_> {
             peer.gso_refused.store(false, Ordering::Relaxed);
         }
         let Some((len, source)) = inner else { return };
+        // The packet's own length, which may be less than that of its header.
+        if len < 20 {
+            self.device.counters.add(Event::DropInner, 1);
+            return;
+        }
         if self.owner(source) == Some(peer.slot) {
             self.writer.commit(len);
         } else {
@@ -234,6 +244,11 @@ fn data_index(datagram: &[u8]) -> Option<u32> {
     (datagram.len() >= message::DATA_OVERHEAD).then(|| u32::from_le_bytes([a, b, c, d]))
 }
 
+/// The number of a data message in its session.
+fn data_counter(datagram: &[u8]) -> Option<u64> {
+    datagram.get(8..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
 /// Decrypted packets on their way to the device.
 struct Writer<'a> {
     device: &'a Device,
@@ -242,6 +257,8 @@ struct Writer<'a> {
     used: usize,
     coalescer: Coalescer,
     scratch: Vec<u8>,
+    /// Empty between writes; its memory is what is kept.
+    slices: Vec<IoSlice<'static>>,
 }
 
 impl<'a> Writer<'a> {
@@ -253,6 +270,7 @@ impl<'a> Writer<'a> {
             used: 0,
             coalescer: Coalescer::new(taken(device)),
             scratch: Vec::new(),
+            slices: Vec::new(),
         }
     }
 
@@ -276,10 +294,10 @@ impl<'a> Writer<'a> {
         if self.coalescer.is_empty() {
             return;
         }
-        let Self { device, tun, arena, coalescer, scratch, .. } = self;
+        let Self { device, tun, arena, coalescer, scratch, slices: kept, .. } = self;
         coalescer.finish(arena);
         let vnet = coalescer.taken().vnet;
-        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        let mut slices = emptied(std::mem::take(kept));
         let (mut writes, mut packets) = (0, 0);
         for output in coalescer.outputs() {
             slices.clear();
@@ -293,26 +311,35 @@ impl<'a> Writer<'a> {
                     packets += output.packets();
                 }
                 Err(error) if output.packets() > 1 => {
-                    device.tun_offload_refused(&error);
-                    let singly = output.split(arena, scratch, |packet| {
-                        if write_single(device, *tun, packet, vnet) {
-                            writes += 1;
-                            packets += 1;
-                        }
+                    let mut singly = 0;
+                    let split = output.split(arena, scratch, |packet| {
+                        singly += usize::from(write_single(device, *tun, packet, vnet));
                     });
-                    if singly.is_err() {
-                        device.counters.tun_write_error(&error, output.packets());
+                    writes += singly;
+                    packets += singly;
+                    match split {
+                        // Only what is taken in pieces was refused for being whole: a device that is down takes neither.
+                        Ok(()) if singly > 0 => device.tun_offload_refused(&error),
+                        Ok(()) => {}
+                        Err(_) => device.counters.tun_write_error(&error, output.packets()),
                     }
                 }
                 Err(error) => device.counters.tun_write_error(&error, 1),
             }
         }
+        *kept = emptied(slices);
         device.counters.add(Event::TunWrites, writes);
         device.counters.add(Event::TunWritePackets, packets);
         coalescer.clear();
         coalescer.set_taken(taken(device));
         self.used = 0;
     }
+}
+
+/// The memory of a list for slices of other bytes; none is in it. (Collecting from a list of the same type is done in place.)
+fn emptied<'b>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'b>> {
+    slices.clear();
+    slices.into_iter().map(|_| IoSlice::new(&[])).collect()
 }
 
 fn write_single(device: &Device, tun: &dyn TunDevice, packet: &[u8], vnet: bool) -> bool {

@@ -294,13 +294,18 @@ impl SocketFactory for KernelSockets {
             fwmark,
             buffer: UDP_BUFFER,
             offload: true,
-            shared: count > 1,
+            shared: false,
         };
         let mut sockets: Vec<Arc<dyn OuterSocket>> = Vec::with_capacity(count);
         for _ in 0..count {
             let socket = UdpSocket::bind(&options)?;
-            // The others share the port that the first one was given.
-            options.port = socket.port()?;
+            if count > 1 {
+                // The others share the port that the first one was given. That one asked for it alone: two engines of one
+                // user would else share a port without a word, and each take a part of the other's datagrams.
+                socket.share_port()?;
+                options.shared = true;
+                options.port = socket.port()?;
+            }
             sockets.push(Arc::new(socket));
         }
         Ok(sockets)
@@ -387,5 +392,26 @@ impl Wake {
             let _not_signalled = self.0.read();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_share_a_port_and_engines_do_not() {
+        let factory = || KernelSockets { address: Some(IpAddr::from([127, 0, 0, 1])), device: None };
+        {
+            let one = factory().bind(0, None, 3).unwrap();
+            let port = one[0].port().unwrap();
+            assert!(one.iter().all(|socket| socket.port().unwrap() == port));
+            for lanes in [1, 2] {
+                let error = factory().bind(port, None, lanes).err().unwrap();
+                assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+            }
+            drop(one);
+            factory().bind(port, None, 2).unwrap();
+        }
     }
 }

@@ -104,7 +104,7 @@ impl Outbound {
                 continue;
             };
             let Some(peer) = self.route(destination).and_then(|slot| table.peer(slot)) else {
-                self.device.counters.add(Event::DropNoRoute, 1);
+                self.drop_read(index, header_len, Event::DropNoRoute);
                 index += 1;
                 continue;
             };
@@ -134,6 +134,16 @@ impl Outbound {
                 }
             }
         }
+    }
+
+    /// Counts one read's packets as lost by `why`.
+    fn drop_read(&mut self, index: usize, header_len: usize, why: Event) {
+        let mut packets = 0;
+        let good = for_each_packet(self.batch.packet(index), header_len, |_| packets += 1);
+        let counters = &self.device.counters;
+        counters.add(Event::DropNotIp, usize::from(!good));
+        counters.add(Event::TunReadPackets, packets);
+        counters.add(why, packets);
     }
 
     fn route(&mut self, destination: IpAddr) -> Option<u32> {
@@ -169,11 +179,14 @@ impl Outbound {
 
     /// Keeps one read's packets until there is a session, and asks for one.
     fn stage(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
-        let Self { device, batch, out, .. } = self;
         let Some(endpoint) = crypto.endpoint else {
-            device.counters.add(Event::DropNoEndpoint, 1);
-            return;
+            return self.drop_read(index, header_len, Event::DropNoEndpoint);
         };
+        // The device has no key, or the peer was removed since the table was read: nobody would ever empty its queue.
+        if crypto.tunn.is_none() {
+            return self.drop_read(index, header_len, Event::DropNotEncrypted);
+        }
+        let Self { device, batch, out, .. } = self;
         let (mut packets, mut dropped) = (0, 0);
         let good = for_each_packet(batch.packet(index), header_len, |packet| {
             packets += 1;

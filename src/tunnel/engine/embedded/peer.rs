@@ -27,6 +27,8 @@ pub(super) mod message {
     pub(in crate::tunnel::engine::embedded) const COOKIE_LEN: usize = 64;
     /// Header and tag of a data message.
     pub(in crate::tunnel::engine::embedded) const DATA_OVERHEAD: usize = 32;
+    /// Numbers of data messages end here: 2^64 - 2^13 - 1 (whitepaper section 6.1).
+    pub(in crate::tunnel::engine::embedded) const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
 }
 
 /// A peer of the device.

@@ -17,6 +17,7 @@ use crate::tunnel::uapi::{SetDevice, SetPeer};
 
 mod field;
 mod load;
+mod trouble;
 
 const PORT: u16 = 51820;
 const LONG: Duration = Duration::from_secs(10);

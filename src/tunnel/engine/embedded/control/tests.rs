@@ -393,6 +393,39 @@ fn what_is_no_text_is_answered() {
 }
 
 #[test]
+fn a_client_that_drips_or_does_not_listen_is_hung_up_on() {
+    let server = Server::new();
+    let times = (Duration::from_millis(300), Duration::from_secs(1));
+    let serve_one = |client: &mut dyn FnMut(&mut UnixStream)| {
+        let (mut end, stream) = UnixStream::pair().unwrap();
+        let device = Arc::clone(server.engine.device());
+        let served = thread::spawn(move || {
+            let timed = || Timed::new(&stream, times.0, times.1);
+            serve_timed(timed(), timed(), &device).unwrap_err().kind()
+        });
+        let begin = Instant::now();
+        while !served.is_finished() && begin.elapsed() < Duration::from_secs(20) {
+            client(&mut end);
+        }
+        assert!(served.is_finished(), "still served");
+        served.join().unwrap()
+    };
+    let pause = || thread::sleep(Duration::from_millis(20));
+    // One byte after the other, never a whole request.
+    let drips = serve_one(&mut |end| {
+        let _hung_up = end.write_all(b"x");
+        pause();
+    });
+    assert_eq!(drips, io::ErrorKind::TimedOut);
+    // Request upon request, and never a look at the answers.
+    let deaf = serve_one(&mut |end| {
+        end.set_nonblocking(true).unwrap();
+        let _full = end.write_all(b"get=1\n\nget=1\n\nget=1\n\nget=1\n\nget=1\n\nget=1\n\n");
+    });
+    assert_eq!(deaf, io::ErrorKind::TimedOut);
+}
+
+#[test]
 fn changes_at_run_time() {
     let mut server = Server::new();
     // Peers before there is a private key (a panic elsewhere).

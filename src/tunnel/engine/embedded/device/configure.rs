@@ -1,9 +1,9 @@
 //! Configuration: what a `set` asks for, applied; what a `get` shows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
 use boringtun::noise::Tunn;
 use boringtun::noise::rate_limiter::RateLimiter;
@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::{Device, Identity, Peer, Table, lock, read, replace};
 use crate::tunnel::engine::embedded::counters::Event;
-use crate::tunnel::engine::embedded::io::Wake;
+use crate::tunnel::engine::embedded::io::{OuterSocket, Wake};
 use crate::tunnel::engine::embedded::log;
 use crate::tunnel::engine::embedded::routes::Routes;
 use crate::tunnel::keys::{PresharedKey, PrivateKey, PublicKey};
@@ -19,6 +19,8 @@ use crate::tunnel::uapi::{GetDevice, GetPeer, LastHandshake, SetDevice, SetPeer,
 
 /// Handshake messages in a second beyond which senders must prove their address with a cookie.
 const HANDSHAKES_PER_SECOND: u64 = 1_000;
+/// How long threads may take to let go of a socket that was replaced.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Session indices carry the peer's slot in 24 bits.
 const MAX_PEERS: usize = 1 << 24;
 
@@ -119,21 +121,38 @@ impl Device {
     /// Port and mark, first of all: they can fail.
     fn set_socket(&self, config: &mut Config, request: &SetDevice) -> Result<(), i32> {
         let fwmark = request.fwmark.unwrap_or(config.fwmark);
-        let socket = self.socket(0);
-        // wg sends the port again with every change; only another one is a reason to move.
-        let wanted = request.listen_port.filter(|port| {
-            *port != config.listen_port
-                || socket.is_none()
-                || (*port != 0 && socket.as_ref().and_then(|socket| socket.port().ok()) != Some(*port))
-        });
+        let current = self.socket(0).and_then(|socket| socket.port().ok());
+        let wanted = match request.listen_port {
+            // wg sends the port again with every change; only another one is a reason to move. Where the kernel chose the
+            // port, asking for the same one keeps it.
+            Some(port) if current == Some(port) => {
+                config.listen_port = port;
+                None
+            }
+            Some(port) if port != config.listen_port || port != 0 || current.is_none() => Some(port),
+            Some(_) => None,
+            // Nobody said which port, and there is somebody to talk to: any will do.
+            None if current.is_none()
+                && (matches!(request.private_key, Some(Some(_))) || !request.peers.is_empty()) =>
+            {
+                Some(config.listen_port)
+            }
+            None => None,
+        };
         if let Some(port) = wanted {
             let sockets = self.factory.bind(port, fwmark, self.tuns.len()).map_err(|error| {
                 log(&format!("cannot bind port {port}: {error}"));
                 error.raw_os_error().unwrap_or(errno::EIO)
             })?;
+            let old: Vec<Weak<dyn OuterSocket>> = read(&self.sockets).iter().map(Arc::downgrade).collect();
             replace(&self.sockets, sockets.into());
             config.listen_port = port;
             self.wakes.inbound.iter().for_each(Wake::signal);
+            // The old port is free when this is answered, unless a thread is stuck with it.
+            let begin = Instant::now();
+            while old.iter().any(|socket| socket.strong_count() > 0) && begin.elapsed() < LEAVE_TIMEOUT {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         } else if let Some(mark) = request.fwmark {
             for socket in read(&self.sockets).iter() {
                 socket.set_mark(mark.unwrap_or(0)).map_err(|error| error.raw_os_error().unwrap_or(errno::EIO))?;

@@ -249,7 +249,13 @@ fn padding_is_taken_off_and_nonsense_inside_is_counted() {
     let good = from("10.0.0.1");
     let mut longer = good.clone();
     longer[2..4].copy_from_slice(&2_000_u16.to_be_bytes());
-    let nonsense = [vec![0x55; 40], vec![0x45], vec![0x45; 19], vec![0x60; 39], longer, vec![0]];
+    // Shorter than their own headers.
+    let [shorter, empty] = [19, 0].map(|length| {
+        let mut packet = good.clone();
+        packet[2..4].copy_from_slice(&[0, length]);
+        packet
+    });
+    let nonsense = [vec![0x55; 40], vec![0x45], vec![0x45; 19], vec![0x60; 39], longer, shorter, empty, vec![0]];
     for packet in &nonsense {
         let datagram = client.data(packet);
         client.send(&datagram);
