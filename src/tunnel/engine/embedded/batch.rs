@@ -170,20 +170,22 @@ impl Way<'_> {
                 }
                 Err(error) => error,
             };
-            match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock if self.wait_for_room() => {}
-                io::ErrorKind::WouldBlock => return Err(error),
-                // An error that the network reported for an earlier send is told by the next one, whomever it is for. The
-                // report itself may have been taken by the thread that receives, so there is a second try without one.
-                _ => {
-                    let reports = self.device.take_network_errors(self.socket);
-                    if tries > 0 && (reports == 0 || tries == REPORTED_TRIES) {
-                        return Err(error);
-                    }
-                    tries += 1;
-                }
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
             }
+            if error.kind() == io::ErrorKind::WouldBlock {
+                if self.wait_for_room() {
+                    continue;
+                }
+                return Err(error);
+            }
+            // An error that the network reported for an earlier send is told by the next one, whomever it is for. The report
+            // itself may have been taken by the thread that receives, so there is a second try without one.
+            let reports = self.device.take_network_errors(self.socket);
+            if tries > 0 && (reports == 0 || tries == REPORTED_TRIES) {
+                return Err(error);
+            }
+            tries += 1;
         }
     }
 

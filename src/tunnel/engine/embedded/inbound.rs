@@ -160,7 +160,7 @@ impl Inbound<'_> {
             return;
         };
         // Whitepaper section 5.4.6: neither side accepts more. The library does not look, and its window ends there.
-        if !data_counter(datagram).is_some_and(|counter| counter < message::REJECT_AFTER_MESSAGES) {
+        if data_counter(datagram).is_none_or(|counter| counter >= message::REJECT_AFTER_MESSAGES) {
             counters.add(Event::DropReplay, 1);
             return;
         }

@@ -170,7 +170,7 @@ fn numbers_at_the_end_of_a_session_are_refused_unread() {
     send(limit - 1);
     wait_while(|| b.count(Event::DropAead) == 0);
     let before = b.count(Event::DropReplay);
-    [limit, limit + 1, u64::MAX].map(send);
+    [limit, limit + 1, u64::MAX].into_iter().for_each(send);
     wait_while(|| b.count(Event::DropReplay) < before + 3);
     assert_eq!((b.count(Event::DropReplay), b.count(Event::DropAead)), (before + 3, 1));
     transfer(&a, &b, 1);
