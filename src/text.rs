@@ -30,6 +30,40 @@ fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
 }
 
+/// `text` with its lines broken between words where they are wider than `width` columns; what follows stands two columns further
+/// in than its line. A word that is wider stays whole, so that it can be copied.
+pub fn wrapped(text: &str, width: usize) -> String {
+    text.split('\n').map(|line| wrapped_line(line, width)).collect::<Vec<_>>().join("\n")
+}
+
+fn wrapped_line(line: &str, width: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let mut out = line[..indent].to_owned();
+    let mut column = indent;
+    let mut gap = 0;
+    let mut is_first = true;
+    for word in line[indent..].split(' ') {
+        if word.is_empty() {
+            gap += 1;
+            continue;
+        }
+        let length = word.chars().count();
+        if is_first {
+            column += length;
+        } else if column + gap + length > width {
+            column = indent + 2 + length;
+            out.push('\n');
+            out.push_str(&" ".repeat(indent + 2));
+        } else {
+            column += gap + length;
+            out.push_str(&" ".repeat(gap));
+        }
+        out.push_str(word);
+        (is_first, gap) = (false, 1);
+    }
+    out
+}
+
 /// `"did you mean `x`? "` when one of `known` is close to `text`, else nothing.
 pub fn did_you_mean<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(text, known).map_or_else(String::new, |name| format!("did you mean `{name}`? "))
@@ -119,5 +153,21 @@ mod tests {
     #[test]
     fn what_moves_a_cursor_or_turns_text_becomes_its_code() {
         assert_eq!(printable("st\u{1b}[31mack\n\u{202e}ä"), "st\\u{1b}[31mack\\n\\u{202e}ä");
+    }
+
+    #[test]
+    fn lines_break_between_words_and_stay_where_they_fit() {
+        let text = "216 runs in 72 visits, about 1 min 47 s\n\n  public-ipv4  ipv4  carries about 5 GB\n  a1\n";
+        assert_eq!(wrapped(text, 39), text);
+        assert_eq!(
+            wrapped(text, 20),
+            "216 runs in 72\n  visits, about 1\n  min 47 s\n\n  public-ipv4  ipv4\n    carries about 5\n    GB\n  a1\n"
+        );
+        assert_eq!(wrapped("ssh `./a-command-that-is-long` x", 10), "ssh\n  `./a-command-that-is-long`\n  x");
+        assert_eq!(wrapped("äöü äöü", 7), "äöü äöü");
+        for width in 0..60 {
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&wrapped(text, width)), words(text), "{width}");
+        }
     }
 }

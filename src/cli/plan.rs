@@ -9,12 +9,16 @@ use super::output::Output;
 use super::{Exit, files};
 use crate::cell::Factor;
 use crate::plan::{self, EnginePlan, EngineRequest, EngineSpec, Plan, Reach, Request};
+use crate::text::wrapped;
 use crate::units::Bytes;
 
 pub(super) fn plan(args: &PlanArgs, output: &Output) -> anyhow::Result<Exit> {
     let plan = plan_of(&args.selection)?;
     match args.format {
-        PlanFormat::Text => output.data(&plan::render_text(&plan))?,
+        PlanFormat::Text => {
+            let text = plan::render_text(&plan);
+            output.data(&Output::columns().map_or_else(|| text.clone(), |width| wrapped(&text, width)))?;
+        }
         PlanFormat::Json => {
             let mut value = serde_json::to_value(&plan)?;
             value["hash"] = plan.hash().into();
