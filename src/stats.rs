@@ -66,4 +66,6 @@ fn normal_quantile(p: f64) -> f64 {
 }
 
 #[cfg(test)]
+pub(crate) mod known;
+#[cfg(test)]
 mod tests;

@@ -127,6 +127,20 @@ pub(super) struct Selection {
     pub(super) seed: Option<u64>,
 }
 
+/// What is said of a change, and how far down.
+#[derive(Debug, Args)]
+pub(super) struct Judging {
+    /// Every pair and underlay side by side
+    #[arg(long)]
+    pub(super) detail: bool,
+    /// Judge the change: exit 1 where something got worse, 3 where it cannot be said
+    #[arg(long)]
+    pub(super) gate: bool,
+    /// What to judge and from which size on: a TOML file with metrics, min-effect, min-effects
+    #[arg(long, value_name = "FILE")]
+    pub(super) policy: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -142,15 +156,8 @@ pub(super) struct RunArgs {
     /// What was changed on purpose since the record was begun: --changed kernel,memory
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', requires = "resume")]
     pub(super) changed: Vec<String>,
-    /// Every pair and underlay side by side
-    #[arg(long)]
-    pub(super) detail: bool,
-    /// Judge the change: exit 1 where something got worse, 3 where it cannot be said
-    #[arg(long)]
-    pub(super) gate: bool,
-    /// What to judge and from which size on: a TOML file with metrics, min-effect, min-effects
-    #[arg(long, value_name = "FILE")]
-    pub(super) policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) judging: Judging,
     /// Succeed although some cells could not be measured here
     #[arg(long)]
     pub(super) allow_partial: bool,
@@ -167,15 +174,8 @@ pub(super) struct CompareArgs {
     /// Conditions that were changed on purpose and may differ between records: --changed kernel,mtu
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub(super) changed: Vec<String>,
-    /// Every pair and underlay side by side
-    #[arg(long)]
-    pub(super) detail: bool,
-    /// Judge the change: exit 1 where something got worse, 3 where it cannot be said
-    #[arg(long)]
-    pub(super) gate: bool,
-    /// What to judge and from which size on: a TOML file with metrics, min-effect, min-effects
-    #[arg(long, value_name = "FILE")]
-    pub(super) policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) judging: Judging,
     /// What to print: table, markdown, json, csv, html, junit, github
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub(super) format: Format,

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::Exit;
-use super::args::{CompareArgs, PickArgs, ReportArgs};
+use super::args::{CompareArgs, Judging, PickArgs, ReportArgs};
 use super::files::{self, Named};
 use super::output::Output;
 use crate::record::Record;
@@ -20,7 +20,7 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
     let by = args.by.as_deref().map(|text| text.parse::<By>().with_context(|| format!("--by {text}"))).transpose()?;
     let records = files::records(&args.records)?;
     let by = by.or_else(|| (records.len() > 1).then_some(By::Record));
-    let mut policy = policy(args.gate, args.policy.as_deref())?;
+    let mut policy = policy(&args.judging)?;
     policy.changed.extend(args.changed.iter().cloned());
     let sources = sources(&records);
     verdict::check_changed(&sources, &args.changed).context("--changed")?;
@@ -28,15 +28,20 @@ pub(super) fn compare(args: &CompareArgs, output: &Output) -> anyhow::Result<Exi
         return series(&sources, &policy, args, output);
     }
     let comparison = verdict::compare(&sources, by.as_ref(), &policy)?;
-    print(&sources, Some(&comparison), args.gate, args.detail, args.format, output)
+    print(&sources, Some(&comparison), args.judging.gate, args.judging.detail, args.format, output)
 }
 
 /// Three records or more are a series in time.
 fn series(sources: &[Source<'_>], policy: &Policy, args: &CompareArgs, output: &Output) -> anyhow::Result<Exit> {
     let series = verdict::series(sources, policy)?;
-    let report = SeriesReport { series: &series, gate: args.gate, detail: args.detail, width: Output::columns() };
+    let report = SeriesReport {
+        series: &series,
+        gate: args.judging.gate,
+        detail: args.judging.detail,
+        width: Output::columns(),
+    };
     output.data(&report::render_series(&report, args.format))?;
-    Ok(if args.gate { exit(verdict::series_gate(&series)) } else { Exit::Done })
+    Ok(if args.judging.gate { exit(verdict::series_gate(&series)) } else { Exit::Done })
 }
 
 pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -116,8 +121,9 @@ fn sources(records: &[Named]) -> Vec<Source<'_>> {
 }
 
 /// The policy of the command line.
-pub(super) fn policy(gate: bool, file: Option<&Path>) -> anyhow::Result<Policy> {
-    let mut policy = match file {
+pub(super) fn policy(judging: &Judging) -> anyhow::Result<Policy> {
+    let gate = judging.gate;
+    let mut policy = match &judging.policy {
         Some(path) => {
             let file = files::policy(path)?;
             Policy {

@@ -38,7 +38,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         }
     };
     header.wglab = env!("CARGO_PKG_VERSION").to_owned();
-    let policy = policy(args.gate, args.policy.as_deref())?;
+    let policy = policy(&args.judging)?;
     let resumed =
         begun.as_ref().map(|begun| Resumed { record: &begun.record, bytes: begun.bytes, changed: &args.changed });
     let order = Order { plan: &plan, directory: &directory, header, resumed, policy: &policy };
@@ -65,8 +65,8 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<Exit> {
         output.error(&error);
     }
     // Where a level is still to be measured there is nothing to judge.
-    let gate = args.gate && finished.by_hand.is_none();
-    let gated = answer(&named, &policy, gate, args.detail, output)?;
+    let gate = args.judging.gate && finished.by_hand.is_none();
+    let gated = answer(&named, &policy, gate, args.judging.detail, output)?;
     Ok(exit(args, &finished, &named.record, gated, output))
 }
 

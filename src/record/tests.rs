@@ -6,21 +6,9 @@ const GOLDEN: &str = include_str!("golden/v1.jsonl");
 
 fn header() -> Header {
     Header {
-        format: FORMAT.to_owned(),
-        version: VERSION,
-        wglab: "0.1.0".to_owned(),
-        started: "2026-08-22T12:00:00Z".to_owned(),
-        class: Class::OneMachine,
-        command: ["wglab", "run", "pair", "--seed", "7"].map(str::to_owned).to_vec(),
-        seed: 7,
-        plan_hash: "5b6c".to_owned(),
-        compare: Some(Factor::Engine),
-        levels: BTreeMap::from([(Factor::Engine, vec!["raw".to_owned(), "embedded".to_owned()])]),
-        min_effect: None,
-        policy: None,
         plan: json!({"arrangements": 2}),
         nodes: BTreeMap::from([("a1".to_owned(), json!({"kernel": "6.18.0"}))]),
-        resumes: None,
+        ..fixture::Made::new(Factor::Engine, &[(Factor::Engine, &["raw", "embedded"])]).record.header
     }
 }
 

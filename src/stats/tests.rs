@@ -1,20 +1,10 @@
 //! Reference values: SciPy 1.17.1 (`docs/statistics.md` shows the calls).
 
+use super::known::{N1, N2, N3};
 use super::*;
 
 mod change;
 mod family;
-
-/// Series whose verdicts are known, Mbit/s. No change; -6 %; three samples.
-const N1: ([f64; 12], [f64; 12]) = (
-    [2375., 2449., 2378., 2370., 2311., 2380., 2507., 2441., 2500., 2424., 2438., 2418.],
-    [2240., 2482., 2449., 2448., 2238., 2233., 2315., 2355., 2429., 2396., 2450., 2338.],
-);
-const N2: ([f64; 12], [f64; 12]) = (
-    [2409., 2412., 2380., 2452., 2417., 2436., 2381., 2378., 2390., 2397., 2419., 2407.],
-    [2243., 2227., 2240., 2293., 2232., 2263., 2269., 2211., 2257., 2295., 2196., 2246.],
-);
-const N3: ([f64; 3], [f64; 3]) = ([4966., 1140., 8790.], [4700., 5200., 4400.]);
 
 fn log_ratios(base: &[f64], new: &[f64]) -> Vec<f64> {
     base.iter().zip(new).map(|(base, new)| (new / base).ln()).collect()

@@ -172,6 +172,11 @@ impl Control {
         }
     }
 
+    /// The error of an end that `what` never came to.
+    pub(super) fn nothing_arrived(&self, what: impl Into<String>) -> TrafficError {
+        TrafficError::NothingArrived { what: what.into(), waited: self.elapsed() }
+    }
+
     fn wait_for_start(&self) -> Result<(), TrafficError> {
         let what = || "the start".to_owned();
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);

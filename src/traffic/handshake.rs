@@ -79,10 +79,7 @@ fn shake(control: &Control, job: &Job, handshakes: &dyn Handshakes) -> Result<Ou
         }
     }
     let Some(begin_ns) = begin_ns.filter(|_| made > 0) else {
-        return Err(TrafficError::NothingArrived {
-            what: "an answer to a handshake within the measured window".to_owned(),
-            waited: control.elapsed(),
-        });
+        return Err(control.nothing_arrived("an answer to a handshake within the measured window"));
     };
     let mut window = control.whole_window(bounds);
     // The last one is waited for, and the first may begin late.

@@ -150,7 +150,7 @@ fn ask(
             Some((name, count)) => format!("an answer to any of {} pings ({count} times {name})", seen.sent),
             None => format!("an answer to any of {} pings", seen.sent),
         };
-        return Err(TrafficError::NothingArrived { what, waited: control.elapsed() });
+        return Err(control.nothing_arrived(what));
     }
     Ok(Outcome {
         window: Some(control.whole_window(bounds)),

@@ -96,7 +96,7 @@ pub(super) fn run(
         }
     }
     let Some(bounds) = window() else {
-        return Err(TrafficError::NothingArrived { what: "the first byte".to_owned(), waited: control.elapsed() });
+        return Err(control.nothing_arrived("the first byte"));
     };
     let counts = Counts { duplicate_packets: Some(seen.duplicates), ..seen.counts };
     Ok(summary(&seen.samples, bounds, counts))

@@ -110,7 +110,7 @@ fn serve(
         }
     }
     if answered == 0 {
-        return Err(TrafficError::NothingArrived { what: "the first request".to_owned(), waited: control.elapsed() });
+        return Err(control.nothing_arrived("the first request"));
     }
     Ok(Counts { transactions: Some(answered), ..counts })
 }
@@ -156,7 +156,7 @@ fn ask(control: &Control, job: &Job, life: &Socket, request: usize, response: us
             Some((name, count)) => format!("an answer on a new connection ({count} times {name})"),
             None => "an answer on a new connection".to_owned(),
         };
-        return Err(TrafficError::NothingArrived { what, waited: control.elapsed() });
+        return Err(control.nothing_arrived(what));
     }
     let unanswered = timeouts + counts.errors.values().sum::<u64>();
     Ok(Outcome {

@@ -8,7 +8,7 @@ use super::control::{Control, Worker, both};
 use super::histogram::Recorder;
 use super::job::{Buffers, Job, Role};
 use super::messages::{receive, send};
-use super::outcome::{Counts, Latency, Outcome, Sampling, TcpSummary};
+use super::outcome::{Conditions, Counts, Latency, Outcome, Sampling, TcpSummary};
 use super::sockets::{self, failed};
 use super::{Opened, TrafficError};
 use crate::sys::clock;
@@ -48,6 +48,14 @@ pub(super) fn open(job: &Job, control: &Arc<Control>, request: Bytes, response: 
     Ok(Opened { ports, finish })
 }
 
+/// Makes a connection one of requests and responses, and says under which conditions it is.
+fn without_delay(job: &Job, socket: &Socket) -> Result<Conditions, TrafficError> {
+    sockets::verify_congestion_control(job, socket)?;
+    socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
+    sockets::no_tick(socket)?;
+    Ok(sockets::conditions(job, socket, Buffers::default()))
+}
+
 /// Answers until the client closes.
 fn serve(
     control: &Control,
@@ -56,17 +64,14 @@ fn serve(
     request: usize,
     response: usize,
 ) -> Result<Outcome, TrafficError> {
-    sockets::verify_congestion_control(job, socket)?;
-    socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
-    sockets::no_tick(socket)?;
-    let at_first = sockets::conditions(job, socket, Buffers::default());
+    let at_first = without_delay(job, socket)?;
     let (mut incoming, outgoing) = (vec![0; request], vec![0x5a; response]);
     let mut answered = 0;
     while receive(control, socket, &mut incoming)? && send(control, socket, &outgoing)? {
         answered += 1;
     }
     if answered == 0 {
-        return Err(TrafficError::NothingArrived { what: "the first request".to_owned(), waited: control.elapsed() });
+        return Err(control.nothing_arrived("the first request"));
     }
     Ok(Outcome {
         counts: Counts { transactions: Some(answered), ..Counts::default() },
@@ -84,10 +89,7 @@ fn ask(
     request: usize,
     response: usize,
 ) -> Result<Outcome, TrafficError> {
-    sockets::verify_congestion_control(job, socket)?;
-    socket.set_tcp_nodelay(true).map_err(failed("TCP_NODELAY"))?;
-    sockets::no_tick(socket)?;
-    let at_first = sockets::conditions(job, socket, Buffers::default());
+    let at_first = without_delay(job, socket)?;
     let (outgoing, mut incoming) = (vec![0xa5; request], vec![0; response]);
     let mut latencies = Recorder::new();
     let mut transactions = 0;
@@ -116,10 +118,7 @@ fn ask(
         asked_ns = answered_ns;
     }
     if transactions == 0 {
-        return Err(TrafficError::NothingArrived {
-            what: "an answer within the measured window".to_owned(),
-            waited: control.elapsed(),
-        });
+        return Err(control.nothing_arrived("an answer within the measured window"));
     }
     let end = TcpInfo::read(socket).map_err(failed("reading TCP_INFO"))?;
     let tcp = TcpSummary { start: at_begin, end };

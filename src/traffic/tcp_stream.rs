@@ -218,7 +218,7 @@ fn send(control: &Control, job: &Job, passage: &mut Passage<'_>, index: u16) -> 
 fn outcome(job: &Job, control: &Control, mut streams: Vec<Stream>) -> Result<Outcome, TrafficError> {
     streams.sort_by_key(|stream| stream.index);
     let Some(bounds) = control.window.bounds() else {
-        return Err(TrafficError::NothingArrived { what: "the first byte".to_owned(), waited: control.elapsed() });
+        return Err(control.nothing_arrived("the first byte"));
     };
     let mut cautions = Vec::new();
     for stream in streams.iter().filter(|stream| stream.tally.bytes == 0) {
@@ -234,10 +234,7 @@ fn outcome(job: &Job, control: &Control, mut streams: Vec<Stream>) -> Result<Out
     let tallies: Vec<Finished> = streams.into_iter().map(|stream| stream.tally).collect();
     let total = tally::total(bounds, &tallies);
     if total.bytes == 0 {
-        return Err(TrafficError::NothingArrived {
-            what: "a byte within the measured window, on any stream,".to_owned(),
-            waited: control.elapsed(),
-        });
+        return Err(control.nothing_arrived("a byte within the measured window, on any stream,"));
     }
     let planned_ns = bounds.end_ns - bounds.begin_ns;
     if total.length_ns < planned_ns {

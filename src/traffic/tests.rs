@@ -50,9 +50,13 @@ fn run(job: &Job) -> (Outcome, Outcome) {
     (client.unwrap(), server.unwrap())
 }
 
-fn try_run(job: &Job) -> (Result<Outcome, TrafficError>, Result<Outcome, TrafficError>) {
+fn prepared(job: &Job) -> (Prepared, Prepared) {
     let server = prepare(job).unwrap();
-    let client = prepare(&client(job, server.ports())).unwrap();
+    (prepare(&client(job, server.ports())).unwrap(), server)
+}
+
+fn try_run(job: &Job) -> (Result<Outcome, TrafficError>, Result<Outcome, TrafficError>) {
+    let (client, server) = prepared(job);
     let client = client.start();
     let server = server.start();
     (client.wait(), server.wait())
@@ -396,8 +400,7 @@ fn a_client_that_dies_is_an_error_at_once() {
     let _turn = turn();
     for kind in [streams(2), tcp_rr()] {
         let job = Job { duration: Duration::from_secs(5), ..server(kind, Direction::Forward) };
-        let server = prepare(&job).unwrap();
-        let client = prepare(&client(&job, server.ports())).unwrap();
+        let (client, server) = prepared(&job);
         let (client, server) = (client.start(), server.start());
         std::thread::sleep(Duration::from_millis(150));
         let begin = Instant::now();
@@ -417,8 +420,7 @@ fn a_stop_ends_both_kinds_of_ends() {
     let _turn = turn();
     for kind in [streams(2), tcp_rr()] {
         let job = Job { duration: Duration::from_secs(5), ..server(kind, Direction::Forward) };
-        let server = prepare(&job).unwrap();
-        let client = prepare(&client(&job, server.ports())).unwrap();
+        let (client, server) = prepared(&job);
         let (client, server) = (client.start(), server.start());
         let stop = client.stop_handle();
         std::thread::sleep(Duration::from_millis(100));

@@ -91,7 +91,7 @@ fn serve(
         }
     }
     if answered == 0 {
-        return Err(TrafficError::NothingArrived { what: "the first request".to_owned(), waited: control.elapsed() });
+        return Err(control.nothing_arrived("the first request"));
     }
     Ok(Outcome {
         counts: Counts { transactions: Some(answered), ..counts },
@@ -192,7 +192,7 @@ fn ask(
             Some((name, count)) => format!("an answer within the measured window ({count} times {name})"),
             None => "an answer within the measured window".to_owned(),
         };
-        return Err(TrafficError::NothingArrived { what, waited: control.elapsed() });
+        return Err(control.nothing_arrived(what));
     }
     Ok(Outcome {
         window: Some(control.whole_window(bounds)),

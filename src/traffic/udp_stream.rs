@@ -110,7 +110,7 @@ pub(super) fn open(
 fn outcome(job: &Job, control: &Control, mut flows: Vec<Seen>) -> Result<Outcome, TrafficError> {
     flows.sort_by_key(|flow| flow.index);
     let Some(bounds) = control.window.bounds() else {
-        return Err(TrafficError::NothingArrived { what: "the first datagram".to_owned(), waited: control.elapsed() });
+        return Err(control.nothing_arrived("the first datagram"));
     };
     let mut cautions = Vec::new();
     let mut counts = Counts::default();
@@ -148,7 +148,7 @@ fn outcome(job: &Job, control: &Control, mut flows: Vec<Seen>) -> Result<Outcome
             Some((name, times)) => format!("a datagram within the measured window ({times} times {name})"),
             None => "a datagram within the measured window".to_owned(),
         };
-        return Err(TrafficError::NothingArrived { what, waited: control.elapsed() });
+        return Err(control.nothing_arrived(what));
     }
     let bytes = Some(total.bytes);
     (counts.sent_bytes, counts.received_bytes) = if job.sends() { (bytes, None) } else { (None, bytes) };

@@ -10,20 +10,10 @@ mod tunnels;
 
 use super::*;
 use crate::record::fixture::Made;
+use crate::stats::known::{N1, N2, N3};
 
 const RATE: &str = "throughput_bits_per_second";
 const RR: &str = "rr_p50_ns";
-
-/// Series whose verdicts are known, Mbit/s: base and new by round. No change; -6 %; three samples.
-const N1: ([f64; 12], [f64; 12]) = (
-    [2375., 2449., 2378., 2370., 2311., 2380., 2507., 2441., 2500., 2424., 2438., 2418.],
-    [2240., 2482., 2449., 2448., 2238., 2233., 2315., 2355., 2429., 2396., 2450., 2338.],
-);
-const N2: ([f64; 12], [f64; 12]) = (
-    [2409., 2412., 2380., 2452., 2417., 2436., 2381., 2378., 2390., 2397., 2419., 2407.],
-    [2243., 2227., 2240., 2293., 2232., 2263., 2269., 2211., 2257., 2295., 2196., 2246.],
-);
-const N3: ([f64; 3], [f64; 3]) = ([4966., 1140., 8790.], [4700., 5200., 4400.]);
 
 /// One pair, two engines, one metric.
 fn engines(base: &[f64], new: &[f64], metric: &str) -> Made {
