@@ -87,10 +87,12 @@ pub fn up_with(spec: &TunnelSpec, private_key: &PrivateKey, own: &Path) -> Resul
         peers: spec.peers.iter().map(SetPeer::exactly).collect(),
     })?;
     if matches!(spec.engine, TunnelEngine::Daemon { .. }) {
-        sys::tun::set_mtu(&spec.interface, spec.mtu.get()).map_err(|source| TunnelError::System {
-            action: format!("set the MTU of {} to {}", spec.interface, spec.mtu),
-            source,
-            hint: "",
+        tunnel.or_its_death(|tunnel| {
+            sys::tun::set_mtu(&tunnel.interface, spec.mtu.get()).map_err(|source| TunnelError::System {
+                action: format!("set the MTU of {} to {}", spec.interface, spec.mtu),
+                source,
+                hint: "",
+            })
         })?;
     }
     Ok(tunnel)
@@ -205,15 +207,17 @@ impl Tunnel {
         self.or_its_death(|tunnel| tunnel.runs.set(&tunnel.interface, request))
     }
 
-    /// Runs `act`; where it fails because the process is gone, that is the error.
+    /// Runs `act`; where it fails because the process is gone, that is the error, and else its log may tell why it failed.
     fn or_its_death<T>(&mut self, act: impl FnOnce(&Self) -> Result<T, TunnelError>) -> Result<T, TunnelError> {
-        let result = act(self);
-        if result.is_err() && matches!(self.runs, Runs::Process(_)) {
-            // A process that closes its socket while it dies needs a moment until it can be seen dead.
-            std::thread::sleep(Duration::from_millis(20));
-            self.check_alive()?;
-        }
-        result
+        let source = match act(self) {
+            Err(source) if matches!(self.runs, Runs::Process(_)) => source,
+            result => return result,
+        };
+        // A process that closes its socket while it dies needs a moment until it can be seen dead.
+        std::thread::sleep(Duration::from_millis(20));
+        self.check_alive()?;
+        let Runs::Process(process) = &self.runs else { return Err(source) };
+        Err(TunnelError::Unwilling { engine: self.label.clone(), source: Box::new(source), log: process.last_lines() })
     }
 
     /// Whether what runs it does. Where something else runs the device, nothing is known and nothing wrong.

@@ -62,6 +62,16 @@ pub enum TunnelError {
         /// The end of its log.
         log: String,
     },
+    /// It runs, but did not do what it was asked to.
+    #[error("{source}; the last lines of engine {engine}:\n{log}")]
+    Unwilling {
+        /// As the topology names it.
+        engine: String,
+        /// What went wrong.
+        source: Box<Self>,
+        /// The end of its log.
+        log: String,
+    },
     /// Its socket failed.
     #[error("cannot {action} {interface} through its UAPI socket: {source}")]
     Socket {

@@ -22,6 +22,10 @@ use crate::tunnel::{TunnelError, TunnelSpec};
 /// Lines of log that are kept, and characters of each.
 const LOG_LINES: usize = 50;
 const LOG_LINE_BYTES: usize = 500;
+/// What stands in the log for what cannot be read.
+const NO_TEXT: &str = "(bytes that are no text)";
+/// What an answer may take that is asked for at the very end of that time.
+const LAST_CHANCE: Duration = Duration::from_millis(200);
 /// Lines of log that an error shows.
 const SHOWN_LINES: usize = 15;
 /// How long an engine may take until its socket answers.
@@ -203,11 +207,19 @@ fn keep_log(stream: impl Read, log: &Mutex<VecDeque<String>>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let text = plain(&String::from_utf8_lossy(&line));
+        let mut text = plain(&String::from_utf8_lossy(&line));
         if text.is_empty() {
             continue;
         }
+        // Some of a line may be in another encoding, but not most of it.
+        let strange = text.chars().filter(|character| *character == char::REPLACEMENT_CHARACTER).count();
         let mut lines = log.lock().unwrap_or_else(PoisonError::into_inner);
+        if strange * 4 > text.chars().count() {
+            if lines.back().is_some_and(|last| last == NO_TEXT) {
+                continue;
+            }
+            NO_TEXT.clone_into(&mut text);
+        }
         if lines.len() == LOG_LINES {
             lines.pop_front();
         }
@@ -310,7 +322,7 @@ impl Process {
     }
 
     /// The end of its log, or a word that there is none.
-    fn last_lines(&self) -> String {
+    pub(in crate::tunnel) fn last_lines(&self) -> String {
         let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.is_empty() {
             return "    (it wrote nothing)".to_owned();
@@ -324,8 +336,9 @@ impl Process {
         let interface = self.interface.clone();
         loop {
             self.check_alive(label, &interface)?;
-            match client::get(&interface) {
-                Ok(_) => return Ok(()),
+            let left = START_TIMEOUT.saturating_sub(begin.elapsed()).max(LAST_CHANCE);
+            match client::answers(&interface, left) {
+                Ok(()) => return Ok(()),
                 Err(error) if begin.elapsed() > START_TIMEOUT => {
                     return Err(TunnelError::Died {
                         engine: label.to_owned(),
@@ -482,6 +495,14 @@ mod tests {
         assert_eq!(plain("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m\tup [1]\r\n"), "12:00  INFOup [1]");
         assert_eq!(plain("\u{1b}"), "");
         assert_eq!(plain("\u{1b}[1;32"), "");
+    }
+
+    #[test]
+    fn what_is_no_text_is_no_line() {
+        let log = Mutex::new(VecDeque::new());
+        let text = [&b"up\nna\xefve\n"[..], &[0x80; 3000], b"\n", &[0xfe, 1, b'\n'].repeat(100), b"down\n"].concat();
+        keep_log(&text[..], &log);
+        assert_eq!(log.into_inner().unwrap(), ["up", "na\u{fffd}ve", NO_TEXT, "down"]);
     }
 
     #[test]

@@ -101,6 +101,13 @@ pub(in crate::tunnel) fn get(interface: &str) -> Result<GetDevice, TunnelError> 
     GetDevice::parse(&answer).map_err(|source| refused(interface, ACTION, source))
 }
 
+/// Whether the engine answers as it should, within `time`.
+pub(in crate::tunnel) fn answers(interface: &str, time: Duration) -> Result<(), TunnelError> {
+    const ACTION: &str = "read";
+    let answer = ask_within(interface, "get=1\n\n", ACTION, time)?;
+    parse_set_answer(&answer).map_err(|source| refused(interface, ACTION, source))
+}
+
 pub(in crate::tunnel) fn set(interface: &str, request: &SetDevice) -> Result<(), TunnelError> {
     const ACTION: &str = "configure";
     let answer = ask(interface, &request.encode(), ACTION)?;
@@ -142,10 +149,19 @@ fn refused(interface: &str, action: &'static str, source: UapiError) -> TunnelEr
 
 /// One connection per request: some implementations close after one, some wait for the client to close.
 fn ask(interface: &str, request: &str, action: &'static str) -> Result<Zeroizing<String>, TunnelError> {
+    ask_within(interface, request, action, WHOLE_TIMEOUT)
+}
+
+fn ask_within(
+    interface: &str,
+    request: &str,
+    action: &'static str,
+    whole: Duration,
+) -> Result<Zeroizing<String>, TunnelError> {
     let failed = |source| TunnelError::Socket { action, interface: interface.to_owned(), source };
     let connect = || -> io::Result<Zeroizing<String>> {
         let stream = UnixStream::connect(socket_path(interface))?;
-        answer_to(request, Timed::new(&stream, ANSWER_TIMEOUT, WHOLE_TIMEOUT))
+        answer_to(request, Timed::new(&stream, ANSWER_TIMEOUT, whole))
     };
     connect().map_err(failed)
 }

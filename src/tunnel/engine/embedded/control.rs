@@ -1,6 +1,8 @@
-//! The UAPI server: `get`, `set` and this program's own `status` and `handshakes` over a Unix socket. Thread `wg-uapi`.
+//! The UAPI server: `get`, `set` and this program's own `status` and `handshakes` over a Unix socket. Threads `wg-uapi`,
+//! which accepts, and a `wg-client` for each client, both owned by [`Control`] and ended by its drop.
 
 use std::io::{self, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,7 +20,11 @@ use crate::tunnel::keys::PublicKey;
 use crate::tunnel::uapi::client::{SOCKET_DIR, Timed, socket_path};
 use crate::tunnel::uapi::{SetDevice, errno};
 
-/// A client that says nothing for this long is hung up on: others wait for it.
+/// Clients at a time. One more, and the one that has been silent for longest is hung up on.
+const CLIENTS: usize = 64;
+/// A listener that fails is tried again after this.
+const RETRY: Duration = Duration::from_millis(10);
+/// A client that says nothing for this long is hung up on.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// One whose request is not whole by then, or whose answer not taken, is hung up on as well, however busily it goes on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,21 +49,7 @@ impl Control {
         let mut control = Self { path, stop: Arc::clone(&stop), thread: None };
         std::fs::set_permissions(&control.path, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        let body = move || {
-            while !stop.0.load(Ordering::Acquire) {
-                match listener.accept() {
-                    Ok((stream, _)) => {
-                        // A client that goes away in the middle is its own affair.
-                        let _client_gone = serve(&stream, &device);
-                    }
-                    Err(_) => {
-                        if stop.1.wait(Some(listener.as_fd()), false, None).is_err() {
-                            return;
-                        }
-                    }
-                }
-            }
-        };
+        let body = move || listen(&listener, &stop, &device);
         control.thread = Some(thread::Builder::new().name("wg-uapi".to_owned()).spawn(body)?);
         Ok(control)
     }
@@ -74,26 +66,83 @@ impl Drop for Control {
     }
 }
 
-/// Answers the requests of one connection.
-fn serve(stream: &UnixStream, device: &Device) -> io::Result<()> {
+/// Accepts clients until it is told to stop, and hangs up on all then.
+fn listen(listener: &UnixListener, stop: &(AtomicBool, Wake), device: &Arc<Device>) {
+    let mut clients: Vec<Client> = Vec::new();
+    while !stop.0.load(Ordering::Acquire) {
+        let waited = match listener.accept() {
+            Ok((stream, _)) => {
+                clients.retain(|client| !client.thread.as_ref().is_none_or(JoinHandle::is_finished));
+                if clients.len() == CLIENTS {
+                    let idle = clients.iter().position(|client| !client.busy.load(Ordering::Acquire));
+                    clients.remove(idle.unwrap_or(0));
+                }
+                // One that cannot be served is hung up on.
+                clients.extend(Client::start(stream, device).ok());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stop.1.wait(Some(listener.as_fd()), false, None),
+            // It would stay readable: no descriptor is left, say.
+            Err(_) => stop.1.wait(None, false, Some(RETRY)),
+        };
+        if waited.is_err() {
+            return;
+        }
+    }
+}
+
+/// A client that is served. Dropping it hangs up and waits for its thread.
+struct Client {
+    stream: Arc<UnixStream>,
+    /// A request of it is being answered.
+    busy: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    fn start(stream: UnixStream, device: &Arc<Device>) -> io::Result<Self> {
+        let (stream, busy) = (Arc::new(stream), Arc::new(AtomicBool::new(false)));
+        let body = {
+            let (stream, busy, device) = (Arc::clone(&stream), Arc::clone(&busy), Arc::clone(device));
+            move || {
+                // A client that goes away in the middle is its own affair.
+                let _client_gone = serve(&stream, &busy, &device);
+                let _gone_already = stream.shutdown(Shutdown::Both);
+            }
+        };
+        let thread = thread::Builder::new().name("wg-client".to_owned()).spawn(body)?;
+        Ok(Self { stream, busy, thread: Some(thread) })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _gone_already = self.stream.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// Answers the requests of one connection. `busy` says when.
+fn serve(stream: &UnixStream, busy: &AtomicBool, device: &Device) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    serve_timed(
-        Timed::new(stream, CLIENT_TIMEOUT, REQUEST_TIMEOUT),
-        Timed::new(stream, CLIENT_TIMEOUT, REQUEST_TIMEOUT),
-        device,
-    )
+    let timed = || Timed::new(stream, CLIENT_TIMEOUT, REQUEST_TIMEOUT);
+    serve_timed(timed(), timed(), busy, device)
 }
 
 /// The same, with the time that a client has.
-fn serve_timed(requests: Timed<'_>, mut answers: Timed<'_>, device: &Device) -> io::Result<()> {
+fn serve_timed(requests: Timed<'_>, mut answers: Timed<'_>, busy: &AtomicBool, device: &Device) -> io::Result<()> {
     let mut reader = BufReader::new(requests.take(REQUEST_LIMIT));
     loop {
         reader.get_mut().get_mut().again();
         let Some(request) = read_request(&mut reader)? else { return Ok(()) };
+        busy.store(true, Ordering::Release);
         let answer = match std::str::from_utf8(&request) {
             Ok(request) => answer(request, device),
             Err(_) => Zeroizing::new(format!("errno={}\n\n", errno::EPROTO)),
         };
+        busy.store(false, Ordering::Release);
         answers.again();
         answers.write_all(answer.as_bytes())?;
     }

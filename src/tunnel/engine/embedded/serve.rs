@@ -171,10 +171,13 @@ fn wait_for_end(options: &ServeOptions, signals: &SignalFd, ended: &Wake, engine
             return Ok(());
         }
         if let Some(end) = engine.ended() {
+            let source = end.error.unwrap_or_else(|| io::Error::other("without a reason"));
+            // What the driver says of a queue whose device is gone (Linux, drivers/net/tun.c).
+            let gone = matches!(source.raw_os_error(), Some(libc::EBADFD | libc::ENODEV));
             return Err(TunnelError::System {
                 action: format!("go on: thread {} ended", end.thread),
-                source: end.error.unwrap_or_else(|| io::Error::other("without a reason")),
-                hint: "",
+                source,
+                hint: if gone { "something deleted the interface" } else { "" },
             });
         }
     }

@@ -50,7 +50,7 @@ impl Server {
             thread.join().unwrap();
         }
         self.thread = Some(thread::spawn(move || {
-            let _client_gone = serve(&stream, &device);
+            let _client_gone = serve(&stream, &AtomicBool::new(false), &device);
         }));
     }
 
@@ -82,7 +82,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _closed = self.client.shutdown(std::net::Shutdown::Both);
+        let _closed = self.client.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
@@ -401,7 +401,7 @@ fn a_client_that_drips_or_does_not_listen_is_hung_up_on() {
         let device = Arc::clone(server.engine.device());
         let served = thread::spawn(move || {
             let timed = || Timed::new(&stream, times.0, times.1);
-            serve_timed(timed(), timed(), &device).unwrap_err().kind()
+            serve_timed(timed(), timed(), &AtomicBool::new(false), &device).unwrap_err().kind()
         });
         let begin = Instant::now();
         while !served.is_finished() && begin.elapsed() < Duration::from_secs(20) {
@@ -423,6 +423,38 @@ fn a_client_that_drips_or_does_not_listen_is_hung_up_on() {
         let _full = end.write_all(b"get=1\n\nget=1\n\nget=1\n\nget=1\n\nget=1\n\nget=1\n\n");
     });
     assert_eq!(deaf, io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn hundreds_that_say_nothing_keep_nobody_waiting() {
+    let server = Server::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wg0.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let stop = Arc::new((AtomicBool::new(false), Wake::new().unwrap()));
+    let thread = {
+        let (stop, device) = (Arc::clone(&stop), Arc::clone(server.engine.device()));
+        thread::spawn(move || listen(&listener, &stop, &device))
+    };
+    let begin = Instant::now();
+    let silent: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    client.write_all(b"get=1\n\n").unwrap();
+    // One that has sent what it had to say is answered all the same.
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("errno=0\n\n"), "{answer:?}");
+    assert!(begin.elapsed() < CLIENT_TIMEOUT, "{:?}", begin.elapsed());
+    // The end waits for none of them either.
+    let begin = Instant::now();
+    stop.0.store(true, Ordering::Release);
+    stop.1.signal();
+    thread.join().unwrap();
+    assert!(begin.elapsed() < CLIENT_TIMEOUT, "{:?}", begin.elapsed());
+    drop(silent);
 }
 
 #[test]
