@@ -2,9 +2,9 @@
 //!
 //! | engine | what runs it | asked and configured |
 //! |---|---|---|
-//! | `embedded` | this program again, as a [`process`] | at its UAPI socket |
+//! | `embedded` | this program again, as a process | at its UAPI socket |
 //! | `direct` | threads of this process | by calls |
-//! | a daemon's path | a [`process`] | at its UAPI socket |
+//! | a daemon's path | a process | at its UAPI socket |
 //! | `kernel` | the kernel | over netlink |
 //! | an `interface` | something else | only asked: at its UAPI socket or over netlink |
 
