@@ -14,7 +14,7 @@ use x25519_dalek::StaticSecret;
 
 use super::Report;
 use super::counters::{Counters, Event};
-use super::io::{OuterSocket, SocketFactory, TunDevice, Wake};
+use super::io::{OuterSocket, SocketFactory, TunDevice, UDP_BUFFER, Wake};
 use super::peer::Peer;
 use super::routes::Routes;
 use crate::sys::udp::Transmit;
@@ -25,8 +25,6 @@ mod configure;
 
 use configure::Config;
 
-/// What both buffers of the outer socket are asked to be: as much as wireguard-go asks for.
-pub(super) const UDP_BUFFER: usize = 7 << 20;
 /// Destinations whose ICMP errors are told apart.
 const ICMP_DESTINATIONS: usize = 4096;
 

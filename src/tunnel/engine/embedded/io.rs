@@ -12,7 +12,6 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::device::UDP_BUFFER;
 use crate::packet::vnet::VNET_HDR_LEN;
 use crate::sys::tun::{Tun, TunOffloads};
 use crate::sys::udp::{NetworkError, ReceiveBatch, SendScratch, Transmit, UdpGranted, UdpOptions, UdpSocket};
@@ -275,6 +274,9 @@ impl OuterSocket for UdpSocket {
         self.dropped()
     }
 }
+
+/// What both buffers of the outer socket are asked to be: as much as wireguard-go asks for.
+pub(super) const UDP_BUFFER: usize = 7 << 20;
 
 /// Makes kernel sockets, bound to an address and a device.
 #[derive(Debug)]
