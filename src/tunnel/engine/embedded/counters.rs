@@ -18,6 +18,7 @@ macro_rules! events {
 events! {
     TunReads = "tun.reads": "Reads that brought a packet or super-packet.",
     TunReadPackets = "tun.read-packets": "Packets out of them, after splitting.",
+    TunReadErrors = "tun.read-errors": "Reads that failed, and were tried again.",
     TunWrites = "tun.writes": "Writes of a packet or super-packet.",
     TunWritePackets = "tun.write-packets": "Packets in them.",
     UdpSends = "udp.sends": "System calls that sent.",
@@ -25,6 +26,7 @@ events! {
     UdpReceives = "udp.receives": "System calls that received.",
     UdpReceivedMessages = "udp.received-messages": "Messages that they brought; several datagrams each where the kernel merges.",
     UdpReceivedDatagrams = "udp.received-datagrams": "Datagrams in them.",
+    UdpReceiveErrors = "udp.receive-errors": "Receives that failed for no reason that the network reported, and were tried again.",
     CookiesSent = "handshake.cookies-sent": "Cookie replies: this end is under load.",
     Roamed = "peer.roamed": "Endpoints that changed because a peer was heard from elsewhere.",
     DropNoRoute = "drop.no-route": "Inner packets whose destination no peer owns.",

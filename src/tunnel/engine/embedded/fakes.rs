@@ -38,6 +38,8 @@ struct TunState {
     /// Errno for writes of super-packets, and for all.
     refuse_super: Option<i32>,
     refuse_all: Option<i32>,
+    /// Errno for so many reads.
+    fail_reads: (usize, i32),
 }
 
 impl FakeTun {
@@ -79,6 +81,12 @@ impl FakeTun {
         lock(&self.state).refuse_all = errno;
     }
 
+    /// Lets the next `count` reads fail with this errno.
+    pub fn fail_reads(&self, count: usize, errno: i32) {
+        lock(&self.state).fail_reads = (count, errno);
+        self.readable.set();
+    }
+
     /// Takes what was written, as soon as there are `at_least` packets or super-packets, or the time is over.
     pub fn take_written(&self, at_least: usize, timeout: Duration) -> Vec<Vec<u8>> {
         let deadline = Instant::now() + timeout;
@@ -98,6 +106,10 @@ impl TunDevice for FakeTun {
     fn read(&self, batch: &mut TunBatch) -> io::Result<()> {
         batch.clear();
         let mut state = lock(&self.state);
+        if let (left @ 1.., errno) = state.fail_reads {
+            state.fail_reads.0 = left - 1;
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         while let Some(packet) = state.to_read.front() {
             let Some(space) = batch.space() else { return Ok(()) };
             let Some(space) = space.get_mut(..packet.len()) else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -156,6 +168,8 @@ pub struct Faults {
     pub reports: (usize, i32),
     /// Whether those reports lie in the error queue, and were not taken by somebody else.
     pub reports_kept: bool,
+    /// So many receives fail for want of memory.
+    pub fail_receives: usize,
 }
 
 /// A network in memory: datagrams go to whoever bound their destination.
@@ -349,6 +363,13 @@ impl OuterSocket for FakeSocket {
 
     fn receive(&self, batch: &mut ReceiveBatch) -> io::Result<()> {
         batch.clear();
+        {
+            let mut state = lock(&self.net.state);
+            if let Some(left) = state.faults.fail_receives.checked_sub(1) {
+                state.faults.fail_receives = left;
+                return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+            }
+        }
         let mut queue = lock(&self.inbox.queue);
         while let Some((from, bytes, segment)) = queue.front() {
             if !batch.push(*from, bytes, *segment) {

@@ -70,6 +70,7 @@ pub(super) fn run(device: &Device, lane: usize, handshakes: &SyncSender<Message>
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => {
                 if device.take_network_errors(&*socket) == 0 {
+                    device.counters.add(Event::UdpReceiveErrors, 1);
                     wake.wait(None, false, Some(RETRY))?;
                 }
                 continue;

@@ -41,7 +41,10 @@ pub(super) fn run(device: &Arc<Device>, lane: usize) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // The device was removed under this engine's feet.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV)) => return Err(error),
-            Err(_) => wake.wait(None, false, Some(RETRY))?,
+            Err(_) => {
+                device.counters.add(Event::TunReadErrors, 1);
+                wake.wait(None, false, Some(RETRY))?;
+            }
         }
         outbound.out.flush(device);
         wake.wait(Some(tun.readiness()), false, None)?;

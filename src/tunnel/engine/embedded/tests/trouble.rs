@@ -80,6 +80,19 @@ fn a_socket_that_stays_full_holds_nobody_for_long() {
 }
 
 #[test]
+fn reads_that_fail_are_counted_and_tried_again() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    a.tun.fail_reads(3, libc::ENOMEM);
+    net.set_faults(Faults { fail_receives: 3, ..Faults::default() });
+    transfer(&a, &b, 4);
+    assert_eq!(a.count(Event::TunReadErrors), 3);
+    let receives = || a.count(Event::UdpReceiveErrors) + b.count(Event::UdpReceiveErrors);
+    wait_while(|| receives() < 3);
+    assert_eq!(receives(), 3);
+}
+
+#[test]
 fn what_nobody_takes_is_counted_by_the_packet() {
     let net = FakeNet::new();
     let (a, b) = strangers(&net);
