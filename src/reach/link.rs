@@ -140,6 +140,19 @@ impl Link {
         }
     }
 
+    /// Reads off the answer to a question that the agent's own news had overtaken, if there is one: `Done` to a `Stop` that came when
+    /// the job was over.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub async fn in_step(&mut self, deadline: Duration) -> Result<(), ReachError> {
+        let mut told = self.ask(&Ask::Hello { protocol: PROTOCOL }, deadline).await?;
+        if matches!(told, Tell::Done) {
+            told = self.tell(deadline).await?;
+        }
+        if matches!(told, Tell::Hello(_)) { Ok(()) } else { Err(self.unexpected(&told)) }
+    }
+
     /// Resolves when the agent is gone, or says what it was not asked.
     pub async fn ended(&mut self) -> ReachError {
         match self.next().await {

@@ -145,6 +145,7 @@ async fn execute(
     client.send(&Ask::Start).await?;
     // Whoever fails first ends the other's job, so that no run waits for a deadline in vain.
     let (mut at_client, mut at_server) = (None, None);
+    let mut stopped = false;
     while at_client.is_none() || at_server.is_none() {
         let (told, other) = tokio::select! {
             told = client.tell(limit), if at_client.is_none() => (at_client.insert(of_run(told)?), &mut *server),
@@ -153,7 +154,13 @@ async fn execute(
         let failed = told.is_err();
         if failed && (at_client.is_none() || at_server.is_none()) {
             other.send(&Ask::Stop).await?;
+            stopped = true;
         }
+    }
+    if stopped {
+        // Its job may have been over by itself just then.
+        client.in_step(SILENCE).await?;
+        server.in_step(SILENCE).await?;
     }
     let outcome = |link: &Link, told: Option<Result<Tell, String>>| {
         let told = match told.context("both ends have told")? {
@@ -237,3 +244,6 @@ fn bottleneck(both: Both<'_>) -> Option<Bottleneck> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

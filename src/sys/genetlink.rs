@@ -18,6 +18,7 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Lengths of `struct nlmsghdr`, `struct genlmsghdr` and `struct nlattr`.
@@ -26,6 +27,8 @@ const GENERIC: usize = 4;
 const ATTRIBUTE: usize = 4;
 /// The kernel fills at most this per message (`NLMSG_GOODSIZE` is less).
 const BUFFER: usize = 64 << 10;
+/// How often a dump is begun before what changes under it is given up.
+const ATTEMPTS: u32 = 8;
 /// A kernel that does not answer within this time never will.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,18 +51,29 @@ impl Family {
         let mut text = name.as_bytes().to_vec();
         text.push(0);
         let answers = found.ask(CTRL_CMD_GETFAMILY, 1, NLM_F_ACK, &attribute(CTRL_ATTR_FAMILY_NAME, &text))?;
-        let id = answers.iter().flat_map(|answer| attributes(answer)).find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID);
+        let id = answers
+            .messages
+            .iter()
+            .flat_map(|answer| attributes(answer))
+            .find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID);
         let id = id.and_then(|(_, value)| value.try_into().ok()).map(u16::from_ne_bytes);
         found.id = id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel tells no family"))?;
         Ok(found)
     }
 
-    /// Everything that `command` lists for `attributes`: the attributes of each message.
+    /// Everything that `command` lists for `attributes`: the attributes of each message. A list that changed between two messages
+    /// may lack some of it or tell it twice: it is asked for again.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's refusal; or the list never was the same from its beginning to its end.
     pub fn dump(&mut self, command: u8, version: u8, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        self.ask(command, version, NLM_F_DUMP | NLM_F_ACK, attributes)
+        for _ in 0..ATTEMPTS {
+            let answers = self.ask(command, version, NLM_F_DUMP | NLM_F_ACK, attributes)?;
+            if !answers.interrupted {
+                return Ok(answers.messages);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "it changed whenever it was read"))
     }
 
     /// Has `command` done with `attributes`, which may hold secrets: no copy of them is left behind here.
@@ -70,7 +84,7 @@ impl Family {
         self.ask(command, version, NLM_F_ACK, attributes).map(drop)
     }
 
-    fn ask(&mut self, command: u8, version: u8, flags: u16, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    fn ask(&mut self, command: u8, version: u8, flags: u16, attributes: &[u8]) -> io::Result<Answers> {
         let length = u32::try_from(HEADER + GENERIC + attributes.len())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the request is too long"))?;
         // Reserved, so that no half of it is left behind where it was moved from.
@@ -82,7 +96,7 @@ impl Family {
         message.extend([command, version, 0, 0]);
         message.extend(attributes);
         self.socket.write_all(&message)?;
-        let mut answers = Vec::new();
+        let mut answers = Answers::default();
         let mut buffer = vec![0; BUFFER];
         loop {
             let read = self.socket.read(&mut buffer)?;
@@ -93,14 +107,23 @@ impl Family {
     }
 }
 
+/// What the kernel answered.
+#[derive(Debug, Default)]
+struct Answers {
+    messages: Vec<Vec<u8>>,
+    /// Whether what is listed changed meanwhile.
+    interrupted: bool,
+}
+
 /// Takes the messages of one datagram; whether the last of them ends the answer.
-fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+fn take(mut datagram: &[u8], answers: &mut Answers) -> io::Result<bool> {
     let short = || io::Error::new(io::ErrorKind::UnexpectedEof, "the kernel's answer is cut");
     while !datagram.is_empty() {
         let word = |at: usize| Some(u32::from_ne_bytes(datagram.get(at..at + 4)?.try_into().ok()?));
         let length = word(0).ok_or_else(short)? as usize;
-        let kind =
-            datagram.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes).ok_or_else(short)?;
+        let half = |at: usize| Some(u16::from_ne_bytes(datagram.get(at..at + 2)?.try_into().ok()?));
+        let kind = half(4).ok_or_else(short)?;
+        answers.interrupted |= half(6).ok_or_else(short)? & NLM_F_DUMP_INTR != 0;
         if length < HEADER || length > datagram.len() {
             return Err(short());
         }
@@ -110,7 +133,7 @@ fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
                 let errno = if length >= HEADER + 4 { word(HEADER).ok_or_else(short)?.cast_signed() } else { 0 };
                 return if errno == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(errno.saturating_abs())) };
             }
-            _ => answers.push(datagram.get(HEADER + GENERIC..length).ok_or_else(short)?.to_vec()),
+            _ => answers.messages.push(datagram.get(HEADER + GENERIC..length).ok_or_else(short)?.to_vec()),
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -159,6 +182,22 @@ mod tests {
         };
         assert!(families.iter().any(|answer| name(answer).as_deref() == Some(b"nlctrl\0")), "{}", families.len());
         assert_eq!(Family::open("no-such-family").unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_list_that_changed_while_it_was_read_is_known() {
+        let message = |kind: u16, flags: u16| {
+            let mut bytes = 24_u32.to_ne_bytes().to_vec();
+            bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());
+            bytes.extend([0; 16]);
+            bytes
+        };
+        for (flags, interrupted) in [([0, 0], false), ([NLM_F_DUMP_INTR, 0], true), ([0, NLM_F_DUMP_INTR], true)] {
+            let mut answers = Answers::default();
+            assert!(!take(&message(30, 2 | flags[0]), &mut answers).unwrap());
+            assert!(take(&message(NLMSG_DONE, 2 | flags[1]), &mut answers).unwrap());
+            assert_eq!((answers.messages.len(), answers.interrupted), (1, interrupted));
+        }
     }
 
     #[test]

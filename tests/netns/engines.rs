@@ -1,4 +1,4 @@
-//! The engines that are no daemons: `direct`, which needs neither a device nor privilege, and the kernel's own.
+//! The engine that is neither a daemon nor a device: `direct`, which needs no privilege.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,10 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("direct_carries_datagrams_and_accounts_for_each", direct),
     ("direct_and_embedded_carry_each_other", mixed),
     ("a_closed_tun_leaves_raw_and_direct", closed_tun),
-    ("the_kernels_own_runs_or_says_what_is_missing", kernel),
 ];
 
 /// Two nodes with these engine levels and settings, over both families.
-fn topology(directory: &Path, levels: &str, about: &str) -> Result<(), Failed> {
+pub(crate) fn topology(directory: &Path, levels: &str, about: &str) -> Result<(), Failed> {
     let file = format!(
         "nodes = [\"a1\", \"a2\"]\npairs = [\"a1>a2\"]\nengines = [{levels}]\n{about}\
          [underlay]\nprivate = {{ family = \"ipv4\", mtu = 1450 }}\npublic-ipv6 = {{ family = \"ipv6\" }}\n\
@@ -32,11 +31,11 @@ fn topology(directory: &Path, levels: &str, about: &str) -> Result<(), Failed> {
     Ok(fs::write(directory.join("lab.toml"), file)?)
 }
 
-fn of<'r>(record: &'r Record, engine: &str) -> Vec<&'r Run> {
+pub(crate) fn of<'r>(record: &'r Record, engine: &str) -> Vec<&'r Run> {
     record.runs.iter().filter(|run| run.factors.get(Factor::Engine) == Some(engine)).collect()
 }
 
-fn check_ok(run: &Run) {
+pub(crate) fn check_ok(run: &Run) {
     assert_eq!(run.status, Status::Ok, "{}: {:?}", run.factors, run.reason);
     assert!(!run.proof.is_empty() && run.proof.iter().all(|check| check.holds), "{:?}", run.proof);
 }
@@ -127,30 +126,4 @@ fn closed_tun() -> Result<(), Failed> {
         assert!(run.reason.as_ref().is_some_and(|reason| reason.contains("/dev/net/tun")), "{:?}", run.reason);
     }
     Ok(())
-}
-
-fn kernel() -> Result<(), Failed> {
-    let directory = tempfile::tempdir()?;
-    let before = Holdings::now();
-    topology(directory.path(), "\"raw\", \"kernel\"", "")?;
-    let output = wglab(directory.path(), &["run", "lab.toml", "--out", "r"]).output()?;
-    let record = record(&directory.path().join("r")).map_err(|error| format!("{error:?}: {}", text(&output)))?;
-    of(&record, "raw").into_iter().for_each(check_ok);
-    let runs = of(&record, "kernel");
-    assert_eq!(runs.len(), 2 * 6, "underlays x tests");
-    if runs.iter().all(|run| run.status == Status::Invalid) {
-        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-        for run in runs {
-            let reason = run.reason.clone().unwrap_or_default();
-            assert!(
-                reason.contains("this kernel has no WireGuard") && reason.contains("modprobe wireguard"),
-                "{reason}"
-            );
-        }
-        eprintln!("this kernel has no WireGuard: it was named, and not tried");
-    } else {
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-        runs.into_iter().for_each(check_ok);
-    }
-    before.restored()
 }

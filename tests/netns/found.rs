@@ -47,6 +47,13 @@ impl Hosts {
         Ok(())
     }
 
+    /// Ends the lab by a signal that it cannot answer.
+    pub(crate) fn kill(mut self, with: Signal) -> Result<(), Failed> {
+        signal(self.up.id(), with)?;
+        assert!(!self.up.wait()?.success());
+        Ok(())
+    }
+
     fn topology(&self, engines: &str) -> String {
         let host = |node: &str, last: u8| {
             let reach = self.reach(node);

@@ -20,8 +20,9 @@ use wglab::reach::local::raise;
 mod agent;
 mod bytes;
 mod engines;
-mod interop;
 mod found;
+mod interop;
+mod kernel;
 mod lab;
 mod left_over;
 mod network;
@@ -67,6 +68,10 @@ fn main() -> ExitCode {
     if [trouble::ASK_COMMAND, trouble::FLOOD_COMMAND].contains(&command.as_str()) {
         return trouble::main(&command, &std::env::args().skip(2).collect::<Vec<_>>());
     }
+    if command == kernel::MANY_COMMAND {
+        kernel::set_and_read_many();
+        return ExitCode::SUCCESS;
+    }
     if command == lab::ENTER_COMMAND {
         return lab::enter();
     }
@@ -82,6 +87,7 @@ fn main() -> ExitCode {
         product::TESTS,
         up::TESTS,
         engines::TESTS,
+        kernel::TESTS,
         resume::TESTS,
         settings::TESTS,
         spread::TESTS,
@@ -98,7 +104,7 @@ fn main() -> ExitCode {
     let required = std::env::var_os("WGLAB_REQUIRE_NETNS").is_some_and(|value| value == "1");
     let closed_on_purpose = std::env::var_os("WGLAB_TUN").is_some_and(|value| value == "closed");
     let trials = tests.into_iter().map(|(name, test)| {
-        if let (None, Some((reason, wanted))) = (&refused, interop::unmet(name)) {
+        if let (None, Some((reason, wanted))) = (&refused, interop::unmet(name).or_else(|| kernel::unmet(name))) {
             if wanted {
                 return Trial::test(name, move || Err(Failed::from(reason)));
             }

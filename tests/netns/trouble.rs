@@ -22,7 +22,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use wglab::cell::Factor;
 use wglab::record::{Record, Run, Status};
 
-use crate::interop::Up;
+use crate::interop::{FULL, Up};
 use crate::left_over::Holdings;
 use crate::product::{Running, WGLAB, children, lab_of, record, signal, text};
 
@@ -237,7 +237,7 @@ fn flooded() -> Result<(), Failed> {
     let set = format!("set=1\npublic_key={client}\nallowed_ip=10.99.0.1/32\n\n");
     assert_eq!(value(&ask(&lab, "a2", &far, &set)?.0, "errno")?, "0");
     let mut go = flood.stdin.take().ok_or("a pipe")?;
-    let verdict = lab.give(&address, 4, || Ok(writeln!(go)?))?;
+    let verdict = lab.give(&address, 4, FULL.time, || Ok(writeln!(go)?))?;
     let flooded: Flood = serde_json::from_str(&said.next().ok_or("the flood reports")??)?;
     assert!(flood.wait()?.success());
 
