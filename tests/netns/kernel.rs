@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use wglab::cell::Factor;
 use wglab::record::{Record, Status};
 use wglab::sys::genetlink::Family;
-use wglab::tunnel::{EngineSpec, PeerSpec, PresharedKey, PrivateKey, PublicKey, TunnelSpec, up};
+use wglab::tunnel::{PeerSpec, PresharedKey, PrivateKey, PublicKey, TunnelEngine, TunnelSpec, up};
 use wglab::units::Mtu;
 
 use crate::engines::{check_ok, of, topology};
@@ -223,7 +223,7 @@ pub(crate) fn set_and_read_many() {
         interface: "wg7".to_owned(),
         mtu: Mtu::new(1420).unwrap(),
         listen_port: 51877,
-        engine: EngineSpec::Kernel,
+        engine: TunnelEngine::Kernel,
         pin: None,
         fwmark: Some(0x77),
         peers: (0..MANY).map(peer).collect(),
