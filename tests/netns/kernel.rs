@@ -36,7 +36,7 @@ pub(crate) const TESTS: &[super::Test] = &[
 ];
 
 /// The kernel may be one in an emulated machine, which is ten to twenty times slower.
-const EMULATED: interop::Effort = interop::Effort { time: Duration::from_secs(4), bytes: 200_000 };
+const EMULATED: interop::Effort = interop::Effort { time: Duration::from_millis(2500), bytes: 100_000 };
 
 /// Whether its lack is a failure.
 fn is_required() -> bool {
@@ -101,7 +101,7 @@ fn mixed() -> Result<(), Failed> {
     interop::topology(directory.path(), &["ours>theirs", "theirs>ours"], Some("kind = \"kernel\""))?;
     let file = directory.path().join("lab.toml");
     fs::write(&file, format!("tunnels = [1, 2]\n{}", fs::read_to_string(&file)?))?;
-    let (said, record) = run(directory.path(), &["--duration", "1s", "--only", "underlay=public-ipv6"])?;
+    let (said, record) = run(directory.path(), &["--duration", "600ms", "--only", "underlay=public-ipv6"])?;
     assert!(said.starts_with("exit Some(0)"), "{said}");
     let several = |run: &&wglab::record::Run| run.factors.get(Factor::Tunnels) == Some("2");
     for level in ["ours>theirs", "theirs>ours"] {
