@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::frame::{self, Decoder, FrameError, MAGIC};
 use super::messages::{Around, Ask, Assignment, Hello, JobKind, JobOutcome, PROTOCOL, Role, Status, Tell};
@@ -186,6 +187,7 @@ impl Agent {
             return Tell::Failed { what: "a job is at work; stop it before preparing another".to_owned() };
         }
         let through = assignment.job.local_interface.clone();
+        self.let_others_rest(through.as_deref());
         let job = &assignment.job;
         let tunnel = job.local_interface.as_deref();
         let insides = self.node.insides();
@@ -209,6 +211,24 @@ impl Agent {
                 Tell::Ready { ports }
             }
             Err(error) => self.failed_through(&error, through.as_deref()),
+        }
+    }
+
+    /// What the job before has left in other tunnels' queues arrives before this one begins. What does not come to rest is
+    /// left to the proof, which sees it.
+    fn let_others_rest(&mut self, through: Option<&str>) {
+        /// Longer than a queue holds back any part of what is in it.
+        const PAUSE: Duration = Duration::from_millis(5);
+        const LONGEST: Duration = Duration::from_millis(500);
+        let begin = Instant::now();
+        let mut before = self.node.carried_by_others(through);
+        while !before.is_empty() && begin.elapsed() < LONGEST {
+            thread::sleep(PAUSE);
+            let now = self.node.carried_by_others(through);
+            if now == before {
+                break;
+            }
+            before = now;
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("a_limit_on_files_is_an_error_and_the_record_stays", file_limit),
     ("hosts_are_reached_by_any_command", reached_hosts),
     ("small_shipped_topologies_run", shipped),
+    ("what_one_engine_left_on_its_way_is_not_the_next_ones", left_on_its_way),
 ];
 
 /// What a test here cannot do without on this machine, and what is missing of it.
@@ -477,6 +478,25 @@ fn reached_hosts() -> Result<(), Failed> {
     signal(up.id(), Signal::SIGINT)?;
     assert!(up.wait()?.success());
     before.restored()
+}
+
+/// Streams that end at full speed leave queues full; the next visit, of another engine, begins at once.
+fn left_on_its_way() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let file = format!(
+        "nodes = [\"a1\", \"a2\"]\npairs = [\"a1>a2\"]\nengines = [\"embedded\", \"again\"]\n[engine.again]\npath = \"{}\"\n\
+         [underlay]\nprivate = {{ family = \"ipv4\", mtu = 1480 }}\n\
+         [[test]]\nkind = \"tcp-stream\"\ncongestion_control = \"cubic\"\nprobe = \"off\"\n\
+         [profile.quick]\nrounds = 12\nduration = \"200ms\"\nwarmup = \"50ms\"\n",
+        env!("CARGO_BIN_EXE_wglab")
+    );
+    fs::write(directory.path().join("lab.toml"), file)?;
+    let output = wglab(directory.path(), &["run", "lab.toml", "--out", "r"]).output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let record = record(&directory.path().join("r"))?;
+    assert_eq!(record.runs.len(), 24);
+    assert!(record.runs.iter().all(|run| run.status == Status::Ok), "{:?}", record.runs.iter().map(|run| &run.reason));
+    Ok(())
 }
 
 fn shipped() -> Result<(), Failed> {

@@ -185,6 +185,23 @@ impl Node {
         statuses
     }
 
+    /// Bytes that each tunnel but `except` has carried so far, where this agent runs it and its engine says so.
+    pub(super) fn carried_by_others(&mut self, except: Option<&str>) -> BTreeMap<String, u64> {
+        let Self { devices, silent, .. } = self;
+        let mut carried = BTreeMap::new();
+        for (name, device) in devices {
+            // What something else manages need not come to rest, and who was silent is not waited for.
+            let managed = matches!(device.state.spec.engine, TunnelEngine::Interface { .. });
+            if Some(name.as_str()) == except || managed || silent.contains_key(name) {
+                continue;
+            }
+            if let Ok(status) = device.tunnel.status() {
+                carried.insert(name.clone(), status.peers.iter().map(|peer| peer.rx_bytes + peer.tx_bytes).sum());
+            }
+        }
+        carried
+    }
+
     /// Why the engine behind a tunnel's interface is gone, if it is. Asks the engine nothing, so one that hangs holds up nobody.
     pub(super) fn death_of(&mut self, interface: &str) -> Option<TunnelError> {
         self.devices.get_mut(interface)?.tunnel.check_alive().err()

@@ -114,6 +114,13 @@ impl UdpSocket {
                 msg_len: 0,
             });
         }
+        if let [header] = &headers[..] {
+            // SAFETY: as below, for the only one.
+            let sent = unsafe {
+                libc::sendmsg(self.socket.as_raw_fd(), &header.msg_hdr, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            };
+            return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
+        }
         // SAFETY: each header points into `names`, `vectors` and `controls`, which were reserved above and not moved since,
         // and each vector into `buffer` with its end checked; all of them outlive the call.
         let sent = unsafe {

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! Socket::send --> headers, encrypt --> UDP batch -->           on the sender's own thread
-//! Socket::receive <-- inbox <-- wg-in-0: decrypt <-- UDP batch <--
+//! Socket::receive <-- inbox <-- wg-lane-0: decrypt <-- UDP batch <--
 //! ```
 //!
 //! Nothing of it needs privilege. What is left of a tunnel is the cipher and the underlay, so the difference to `embedded` is
 //! the TUN device and the kernel's stack inside. Only UDP over IPv4 goes through it: it has no stack of its own.
 //!
-//! Threads: the engine's, but for `wg-out-0`; they end with the last socket and the tunnel.
+//! Threads: the engine's, of which the lane's carries only the way in; they end with the last socket and the tunnel.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

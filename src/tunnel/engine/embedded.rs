@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!            TUN device                                          outer socket
-//! kernel --> super-packet --> wg-out-N: split, encrypt   --> UDP batch -->
-//!        <-- super-packet <-- wg-in-N: decrypt, coalesce <-- UDP batch <--
+//! kernel --> super-packet --> way out: split, encrypt    --> UDP batch -->
+//!        <-- super-packet <-- way in:  decrypt, coalesce <-- UDP batch <--
 //!                             wg-handshakes <-- handshake messages
 //!                             wg-timers, wg-uapi
 //! ```
 //!
-//! Threads, all owned by [`Engine`] and ended by its stop: `wg-out-N` and `wg-in-N` for each lane, `wg-handshakes`,
+//! Threads, all owned by [`Engine`] and ended by its stop: `wg-lane-N` and `wg-out-N` for each lane, `wg-handshakes`,
 //! `wg-timers`. A lane is a queue of the device with a socket of the port; the kernel keeps a flow in one queue and a sender
 //! at one socket, so lanes carry peers in parallel and reorder no flow. There is no thread per peer. A peer's protocol
 //! state stands behind one lock, taken once per batch; peers do not share one. The first thread that ends, for whatever
@@ -34,11 +34,14 @@ mod handicap;
 mod handshake;
 mod inbound;
 pub mod io;
+mod lane;
 mod outbound;
 mod peer;
 pub mod routes;
 pub mod serve;
 mod timers;
+
+use lane::Handover;
 
 pub use device::Device;
 pub(super) use outbound::Outbound;
@@ -107,12 +110,15 @@ impl Engine {
             ("wg-handshakes".to_owned(), Box::new(move |device| handshake::run(device, &queue))),
             ("wg-timers".to_owned(), Box::new(|device| timers::run(device))),
         ];
-        for lane in 0..device.tuns.len() {
-            let handshakes = handshakes.clone();
-            if device.tuns[lane].is_read() {
-                bodies.push((format!("wg-out-{lane}"), Box::new(move |device| outbound::run(device, lane))));
+        for number in 0..device.tuns.len() {
+            let (handshakes, handover) = (handshakes.clone(), Arc::new(Handover::default()));
+            if device.tuns[number].is_read() {
+                let handover = Arc::clone(&handover);
+                bodies
+                    .push((format!("wg-out-{number}"), Box::new(move |device| lane::help(device, number, &handover))));
             }
-            bodies.push((format!("wg-in-{lane}"), Box::new(move |device| inbound::run(device, lane, &handshakes))));
+            let body = move |device: &Arc<Device>| lane::run(device, number, handshakes, &handover);
+            bodies.push((format!("wg-lane-{number}"), Box::new(body)));
         }
         drop(handshakes);
         for (name, body) in bodies {

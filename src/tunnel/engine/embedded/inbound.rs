@@ -1,4 +1,4 @@
-//! From the outer socket to the TUN device. Threads `wg-in-0`, `wg-in-1`, ...: one for each socket of the port, where the
+//! From the outer socket to the TUN device, for one socket of the port, where the
 //! kernel gives all datagrams of a sender to the same one.
 //!
 //! ```text
@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::thread;
 use std::time::Duration;
 
 use boringtun::noise::TunnResult;
@@ -20,7 +21,8 @@ use super::batch::SendBatch;
 use super::counters::Event;
 use super::device::{Device, Table};
 use super::handshake::Message;
-use super::io::TunDevice;
+use super::io::{OuterSocket, TunDevice};
+use super::lane::Turn;
 use super::outbound::send_staged;
 use super::peer::{Crypto, Peer, message};
 use crate::packet::coalesce::{Coalescer, Taken};
@@ -33,71 +35,62 @@ const MAX_DATAGRAM: usize = 65_535;
 /// A socket that fails to be read is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(device: &Device, lane: usize, handshakes: &SyncSender<Message>) -> io::Result<()> {
-    let wake = &device.wakes.inbound[lane];
-    let mut batch = ReceiveBatch::default();
-    let mut inbound = Inbound {
-        device,
-        handshakes,
-        writer: Writer::new(device, lane),
-        out: SendBatch::new(lane)?,
-        table: (0, device.table()),
-        last_source: None,
-    };
-    let mut waited = false;
-    loop {
-        if device.stopping() {
-            return Ok(());
-        }
-        // The configuration may have moved the device to another socket.
-        let Some(socket) = device.socket(lane) else {
-            wake.wait(None, false, None)?;
-            continue;
-        };
-        match socket.receive(&mut batch) {
-            Ok(()) => {
-                waited = false;
-                inbound.process(&batch);
-                if !batch.drained() {
-                    continue;
-                }
-            }
-            // Reports in the error queue end a wait as well.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && waited => {
-                device.take_network_errors(&*socket);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => {
-                if device.take_network_errors(&*socket) == 0 {
-                    device.counters.add(Event::UdpReceiveErrors, 1);
-                    wake.wait(None, false, Some(RETRY))?;
-                }
-                continue;
-            }
-        }
-        wake.wait(Some(socket.readiness()), false, None)?;
-        waited = true;
-    }
+/// The way in of one lane.
+pub(super) struct Inbound {
+    batch: ReceiveBatch,
+    decrypt: Decrypt,
 }
 
-struct Inbound<'a> {
-    device: &'a Device,
-    handshakes: &'a SyncSender<Message>,
-    writer: Writer<'a>,
+/// What becomes of a batch.
+struct Decrypt {
+    device: Arc<Device>,
+    handshakes: SyncSender<Message>,
+    writer: Writer,
     out: SendBatch,
     table: (u64, Arc<Table>),
     last_source: Option<(IpAddr, Option<u32>)>,
 }
 
-impl Inbound<'_> {
-    fn process(&mut self, batch: &ReceiveBatch) {
+impl Inbound {
+    pub(super) fn new(device: &Arc<Device>, lane: usize, handshakes: SyncSender<Message>) -> io::Result<Self> {
+        let decrypt = Decrypt {
+            device: Arc::clone(device),
+            handshakes,
+            writer: Writer::new(device, lane),
+            out: SendBatch::new(lane)?,
+            table: (0, device.table()),
+            last_source: None,
+        };
+        Ok(Self { batch: ReceiveBatch::default(), decrypt })
+    }
+
+    /// Takes what `socket` has by one call. It was said to be ready.
+    pub(super) fn turn(&mut self, socket: &dyn OuterSocket) -> Turn {
+        let Self { batch, decrypt } = self;
+        match socket.receive(batch) {
+            Ok(()) => Turn { packets: decrypt.batch(batch), drained: batch.drained() },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Turn::default(),
+            // Reports in the error queue make it ready as well.
+            Err(error) => {
+                if decrypt.device.take_network_errors(socket) == 0 && error.kind() != io::ErrorKind::WouldBlock {
+                    decrypt.device.counters.add(Event::UdpReceiveErrors, 1);
+                    thread::sleep(RETRY);
+                }
+                Turn { packets: 0, drained: true }
+            }
+        }
+    }
+}
+
+impl Decrypt {
+    fn batch(&mut self, batch: &ReceiveBatch) -> usize {
         let generation = self.table.0;
         self.device.refresh(&mut self.table);
         if generation != self.table.0 {
             self.last_source = None;
         }
-        let counters = &self.device.counters;
+        let device = Arc::clone(&self.device);
+        let counters = &device.counters;
         counters.add(Event::UdpReceives, 1);
         counters.add(Event::UdpReceivedMessages, batch.len());
         let table = Arc::clone(&self.table.1);
@@ -133,7 +126,7 @@ impl Inbound<'_> {
             };
             // One lock for the data in a row that is for this peer.
             let mut crypto = peer.lock();
-            self.decrypt(peer, &mut crypto, from, index, datagram);
+            self.one(peer, &mut crypto, from, index, datagram);
             while let Some((from, datagram, index)) = datagrams
                 .next_if(|(_, data, truncated)| {
                     !truncated && data_index(data).is_some_and(|next| next >> 8 == peer.slot)
@@ -141,20 +134,21 @@ impl Inbound<'_> {
                 .and_then(|(from, data, _)| Some((from, data, data_index(data)?)))
             {
                 count += 1;
-                self.decrypt(peer, &mut crypto, from, index, datagram);
+                self.one(peer, &mut crypto, from, index, datagram);
             }
             if !crypto.staged.is_empty() && crypto.has_session() {
-                send_staged(self.device, peer, &mut crypto, &mut self.out);
+                send_staged(&self.device, peer, &mut crypto, &mut self.out);
             }
         }
         counters.add(Event::UdpReceivedDatagrams, count);
         self.writer.write();
         if !self.out.is_empty() {
-            self.out.flush(self.device);
+            self.out.flush(&self.device);
         }
+        count
     }
 
-    fn decrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, from: SocketAddr, index: u32, datagram: &[u8]) {
+    fn one(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, from: SocketAddr, index: u32, datagram: &[u8]) {
         let counters = &self.device.counters;
         let Some(tunn) = crypto.tunn.as_mut() else {
             counters.add(Event::DropUnknownIndex, 1);
@@ -251,9 +245,9 @@ fn data_counter(datagram: &[u8]) -> Option<u64> {
 }
 
 /// Decrypted packets on their way to the device.
-struct Writer<'a> {
-    device: &'a Device,
-    tun: &'a dyn TunDevice,
+struct Writer {
+    device: Arc<Device>,
+    tun: Arc<dyn TunDevice>,
     arena: Vec<u8>,
     used: usize,
     coalescer: Coalescer,
@@ -262,11 +256,11 @@ struct Writer<'a> {
     slices: Vec<IoSlice<'static>>,
 }
 
-impl<'a> Writer<'a> {
-    fn new(device: &'a Device, lane: usize) -> Self {
+impl Writer {
+    fn new(device: &Arc<Device>, lane: usize) -> Self {
         Self {
-            device,
-            tun: &*device.tuns[lane],
+            device: Arc::clone(device),
+            tun: Arc::clone(&device.tuns[lane]),
             arena: vec![0; ARENA + MAX_DATAGRAM],
             used: 0,
             coalescer: Coalescer::new(taken(device)),
@@ -314,7 +308,7 @@ impl<'a> Writer<'a> {
                 Err(error) if output.packets() > 1 => {
                     let mut singly = 0;
                     let split = output.split(arena, scratch, |packet| {
-                        singly += usize::from(write_single(device, *tun, packet, vnet));
+                        singly += usize::from(write_single(device, &**tun, packet, vnet));
                     });
                     writes += singly;
                     packets += singly;

@@ -29,6 +29,8 @@ pub struct TunBatch {
     storage: Vec<u8>,
     used: usize,
     packets: Vec<(usize, usize)>,
+    /// Packets at most.
+    limit: usize,
     /// The device had no more when the batch ended.
     drained: bool,
 }
@@ -39,6 +41,7 @@ impl Default for TunBatch {
             storage: vec![0; BATCH_BYTES + MAX_READ],
             used: 0,
             packets: Vec::with_capacity(BATCH_PACKETS),
+            limit: BATCH_PACKETS,
             drained: false,
         }
     }
@@ -47,10 +50,15 @@ impl Default for TunBatch {
 impl TunBatch {
     /// Room for the next packet, `MAX_READ` bytes of it; `None` when the batch is full.
     pub fn space(&mut self) -> Option<&mut [u8]> {
-        if self.packets.len() == BATCH_PACKETS || self.used >= BATCH_BYTES {
+        if self.packets.len() >= self.limit || self.used >= BATCH_BYTES {
             return None;
         }
         self.storage.get_mut(self.used..self.used + MAX_READ)
+    }
+
+    /// Limits it to a single packet from now on, or lets it take as many as fit.
+    pub(super) fn limit_to_one(&mut self, one: bool) {
+        self.limit = if one { 1 } else { BATCH_PACKETS };
     }
 
     /// Takes the packet of `len` bytes that was put into [`TunBatch::space`].
@@ -363,6 +371,11 @@ impl Wake {
         let _full = self.0.write(1);
     }
 
+    /// Takes the signal, if there is one.
+    pub(super) fn take(&self) {
+        let _not_signalled = self.0.read();
+    }
+
     /// Waits until `readiness` is readable (or writable, if that is asked), this is signalled, or `timeout` is over.
     /// Takes the signal.
     ///
@@ -391,7 +404,7 @@ impl Wake {
             Err(errno) => return Err(errno.into()),
         }
         if fds[0].any().unwrap_or(false) {
-            let _not_signalled = self.0.read();
+            self.take();
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! From the TUN device to the outer socket. Threads `wg-out-0`, `wg-out-1`, ...: one for each queue of the device.
+//! From the TUN device to the outer socket, for one queue of the device.
 //!
 //! ```text
 //! read a batch -> route each packet -> lock its peer -> split -> encrypt, right behind the last datagram -> send
@@ -7,6 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use boringtun::noise::TunnResult;
@@ -15,6 +16,7 @@ use super::batch::SendBatch;
 use super::counters::Event;
 use super::device::{Device, Table};
 use super::io::TunBatch;
+use super::lane::Turn;
 use super::peer::{Crypto, Peer, message};
 use crate::packet::ip;
 use crate::packet::split::Split;
@@ -23,40 +25,14 @@ use crate::packet::vnet::{VNET_HDR_LEN, VnetHeader};
 /// A device that fails to be read is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(device: &Arc<Device>, lane: usize) -> io::Result<()> {
-    let (tun, wake) = (&device.tuns[lane], &device.wakes.outbound[lane]);
-    let mut outbound = Outbound::new(device, lane)?;
-    loop {
-        if device.stopping() {
-            return Ok(());
-        }
-        match tun.read(&mut outbound.batch) {
-            Ok(()) => {
-                outbound.process();
-                if !outbound.batch.drained() {
-                    outbound.out.flush_full(device);
-                    continue;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // The device was removed under this engine's feet.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV)) => return Err(error),
-            Err(_) => {
-                device.counters.add(Event::TunReadErrors, 1);
-                wake.wait(None, false, Some(RETRY))?;
-            }
-        }
-        outbound.out.flush(device);
-        wake.wait(Some(tun.readiness()), false, None)?;
-    }
-}
-
 /// The way out of one lane.
 pub(in crate::tunnel) struct Outbound {
     device: Arc<Device>,
     batch: TunBatch,
     out: SendBatch,
     lane: usize,
+    /// The last turn brought a single packet.
+    singly: bool,
     table: (u64, Arc<Table>),
     last_route: Option<(IpAddr, Option<u32>)>,
 }
@@ -68,9 +44,50 @@ impl Outbound {
             batch: TunBatch::default(),
             out: SendBatch::new(lane)?,
             lane,
+            singly: false,
             table: (0, device.table()),
             last_route: None,
         })
+    }
+
+    /// Takes what the device has, as much as one batch holds.
+    pub(super) fn turn(&mut self) -> io::Result<Turn> {
+        let mut turn = Turn::default();
+        // Where packets came one at a time, the next one goes before it is asked whether there is another.
+        if self.singly {
+            turn = self.read(true)?;
+            if turn.packets == 0 {
+                return Ok(turn);
+            }
+        }
+        let more = self.read(false)?;
+        turn = Turn { packets: turn.packets + more.packets, drained: more.drained };
+        self.singly = turn.drained && turn.packets <= 1;
+        Ok(turn)
+    }
+
+    fn read(&mut self, one: bool) -> io::Result<Turn> {
+        let device = Arc::clone(&self.device);
+        let mut turn = Turn { packets: 0, drained: true };
+        self.batch.limit_to_one(one);
+        match device.tuns[self.lane].read(&mut self.batch) {
+            Ok(()) => {
+                turn = Turn { packets: self.process(), drained: self.batch.drained() };
+                if !turn.drained && !one {
+                    self.out.flush_full(&device);
+                    return Ok(turn);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // The device was removed under this engine's feet.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV)) => return Err(error),
+            Err(_) => {
+                device.counters.add(Event::TunReadErrors, 1);
+                thread::sleep(RETRY);
+            }
+        }
+        self.out.flush(&device);
+        Ok(turn)
     }
 
     /// Room for a packet that does not come out of a device; `None`: [`Outbound::send`] first.
@@ -90,7 +107,9 @@ impl Outbound {
         self.out.flush(&self.device);
     }
 
-    fn process(&mut self) {
+    /// Returns how many packets there were.
+    fn process(&mut self) -> usize {
+        let mut packets = 0;
         let generation = self.table.0;
         self.device.refresh(&mut self.table);
         if generation != self.table.0 {
@@ -115,11 +134,11 @@ impl Outbound {
             let mut crypto = peer.lock();
             let ready = crypto.has_session() && crypto.endpoint.is_some();
             loop {
-                if ready {
-                    self.encrypt(peer, &mut crypto, index, header_len);
+                packets += if ready {
+                    self.encrypt(peer, &mut crypto, index, header_len)
                 } else {
-                    self.stage(peer, &mut crypto, index, header_len);
-                }
+                    self.stage(peer, &mut crypto, index, header_len)
+                };
                 index += 1;
                 let next = (index < self.batch.len())
                     .then(|| self.batch.packet(index).get(header_len..).and_then(ip::destination))
@@ -137,16 +156,18 @@ impl Outbound {
                 }
             }
         }
+        packets
     }
 
     /// Counts one read's packets as lost by `why`.
-    fn drop_read(&mut self, index: usize, header_len: usize, why: Event) {
+    fn drop_read(&mut self, index: usize, header_len: usize, why: Event) -> usize {
         let mut packets = 0;
         let good = for_each_packet(self.batch.packet(index), header_len, |_| packets += 1);
         let counters = &self.device.counters;
         counters.add(Event::DropNotIp, usize::from(!good));
         counters.add(Event::TunReadPackets, packets);
         counters.add(why, packets);
+        packets
     }
 
     fn route(&mut self, destination: IpAddr) -> Option<u32> {
@@ -161,7 +182,7 @@ impl Outbound {
     }
 
     /// Splits and encrypts one read.
-    fn encrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
+    fn encrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) -> usize {
         let Self { device, batch, out, lane, .. } = self;
         let gso = device.gso(*lane);
         let (mut packets, mut bytes, mut dropped) = (0, 0, 0);
@@ -178,10 +199,11 @@ impl Outbound {
         device.counters.add(Event::TunReadPackets, packets);
         device.counters.add(Event::DropNotEncrypted, dropped);
         peer.sent(bytes);
+        packets
     }
 
     /// Keeps one read's packets until there is a session, and asks for one.
-    fn stage(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) {
+    fn stage(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) -> usize {
         let Some(endpoint) = crypto.endpoint else {
             return self.drop_read(index, header_len, Event::DropNoEndpoint);
         };
@@ -212,6 +234,7 @@ impl Outbound {
             out.commit(Some(peer), endpoint, len, false);
             peer.sent(len);
         }
+        packets
     }
 }
 

@@ -147,7 +147,7 @@ impl Device {
             let old: Vec<Weak<dyn OuterSocket>> = read(&self.sockets).iter().map(Arc::downgrade).collect();
             replace(&self.sockets, sockets.into());
             config.listen_port = port;
-            self.wakes.inbound.iter().for_each(Wake::signal);
+            self.wakes.lanes.iter().for_each(Wake::signal);
             // The old port is free when this is answered, unless a thread is stuck with it.
             let begin = Instant::now();
             while old.iter().any(|socket| socket.strong_count() > 0) && begin.elapsed() < LEAVE_TIMEOUT {

@@ -174,3 +174,47 @@ fn handshakes_for_nobody_are_counted() {
     wait_while(|| b.count(Event::DropMac1) < 10);
     assert_eq!(b.count(Event::DropMac1), 10, "{:?}", b.named());
 }
+
+/// Alone, in numbers, and after a lull: the way out changes hands meanwhile.
+#[test]
+fn packets_that_come_singly_and_in_numbers_in_turn_all_cross_in_order() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    let (mut sent, mut arrived) = (0, Vec::new());
+    for round in 0..12_u32 {
+        let count = if round % 2 == 0 { 1 } else { 50 };
+        for _ in 0..count {
+            a.tun.push(with_plain_header(&numbered(sent, false)));
+            sent += 1;
+        }
+        let packets = b.take_packets(count);
+        arrived.extend(packets.iter().map(|packet| u32::from_be_bytes(*packet.last_chunk().unwrap())));
+        thread::sleep(Duration::from_millis(u64::from(round % 3) * 3));
+    }
+    assert_eq!(arrived, (0..sent).collect::<Vec<_>>(), "{:?}", a.named());
+}
+
+/// What comes in without end does not hold up what goes out, wherever the way out is by then.
+#[test]
+fn a_packet_goes_out_while_a_flood_comes_in() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sent = 0;
+            while !over.load(Ordering::Relaxed) {
+                a.tun.push(with_plain_header(&numbered(sent, false)));
+                sent += 1;
+            }
+        });
+        for number in 0..5 {
+            // Longer than the way out stays away without work.
+            thread::sleep(Duration::from_millis(30));
+            b.tun.push(with_plain_header(&numbered(number, true)));
+            assert_eq!(a.take_packets(1).len(), 1, "{number}: {:?}", b.named());
+            b.tun.take_written(0, Duration::ZERO);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
