@@ -75,7 +75,7 @@ pub fn serve() -> Result<(), AgentError> {
     let (events, inbox) = channel();
     let reader = events.clone();
     thread::Builder::new().name("agent-read".to_owned()).spawn(move || read(&reader))?;
-    let mut agent = Agent { node: Node::default(), work: Work::Idle, events };
+    let mut agent = Agent { node: Node::default(), work: Work::Idle, last_through: None, events };
     let end = agent.converse(&inbox, &mut output);
     agent.drop_work();
     agent.node.clear().map_err(|error| AgentError::NotUndone(error.to_string()))?;
@@ -111,6 +111,8 @@ fn read(events: &Sender<Event>) {
 struct Agent {
     node: Node,
     work: Work,
+    /// What the last job went through, once there was one.
+    last_through: Option<Through>,
     events: Sender<Event>,
 }
 
@@ -187,7 +189,10 @@ impl Agent {
             return Tell::Failed { what: "a job is at work; stop it before preparing another".to_owned() };
         }
         let through = assignment.job.local_interface.clone();
-        self.let_others_rest(through.as_deref());
+        if self.last_through.as_ref() != Some(&through) {
+            self.let_others_rest(through.as_deref());
+            self.last_through = Some(through.clone());
+        }
         let job = &assignment.job;
         let tunnel = job.local_interface.as_deref();
         let insides = self.node.insides();
@@ -217,7 +222,7 @@ impl Agent {
     /// What the job before has left in other tunnels' queues arrives before this one begins. What does not come to rest is
     /// left to the proof, which sees it.
     fn let_others_rest(&mut self, through: Option<&str>) {
-        /// Longer than a queue holds back any part of what is in it.
+        /// Longer than the queues of a lab hold back a part of what is in them; a slow or long path may hold it for longer.
         const PAUSE: Duration = Duration::from_millis(5);
         const LONGEST: Duration = Duration::from_millis(500);
         let begin = Instant::now();

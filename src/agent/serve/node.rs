@@ -187,16 +187,17 @@ impl Node {
 
     /// Bytes that each tunnel but `except` has carried so far, where this agent runs it and its engine says so.
     pub(super) fn carried_by_others(&mut self, except: Option<&str>) -> BTreeMap<String, u64> {
-        let Self { devices, silent, .. } = self;
         let mut carried = BTreeMap::new();
-        for (name, device) in devices {
-            // What something else manages need not come to rest, and who was silent is not waited for.
-            let managed = matches!(device.state.spec.engine, TunnelEngine::Interface { .. });
-            if Some(name.as_str()) == except || managed || silent.contains_key(name) {
-                continue;
-            }
-            if let Ok(status) = device.tunnel.status() {
-                carried.insert(name.clone(), status.peers.iter().map(|peer| peer.rx_bytes + peer.tx_bytes).sum());
+        // Who is silent is noted as such, and not asked again.
+        for (name, status) in self.statuses(|_| false) {
+            // What something else manages need not come to rest.
+            let engine = self.devices.get(&name).map(|device| &device.state.spec.engine);
+            let managed = matches!(engine, Some(TunnelEngine::Interface { .. }));
+            if let Ok(status) = status
+                && Some(name.as_str()) != except
+                && !managed
+            {
+                carried.insert(name, status.peers.iter().map(|peer| peer.rx_bytes + peer.tx_bytes).sum());
             }
         }
         carried

@@ -111,25 +111,49 @@ impl SendBatch {
         self.used = 0;
     }
 
+    /// Sends what the socket takes at once; `false` if something is left, which stays here for the next time.
+    pub(super) fn offer(&mut self, device: &Device) -> bool {
+        let count = self.transmits.len();
+        let sent = if count == 0 { 0 } else { self.send_from(device, count, false) };
+        if sent == count {
+            self.transmits.clear();
+            self.peers.clear();
+            self.used = 0;
+        } else {
+            self.transmits.drain(..sent);
+            self.peers.drain(..sent);
+        }
+        sent == count
+    }
+
     /// Sends the first `count` transmits: every datagram goes, or is counted with the reason why it did not.
     fn send(&mut self, device: &Device, count: usize) {
+        self.send_from(device, count, true);
+    }
+
+    /// Returns how many of them were dealt with: all, where a full socket is waited for (`patient`).
+    fn send_from(&mut self, device: &Device, count: usize, patient: bool) -> usize {
         let Self { buffer, transmits, peers, scratch, wake, lane, .. } = self;
         let transmits = &transmits[..count];
         let counters = &device.counters;
         let Some(socket) = device.socket(*lane) else {
             let datagrams = transmits.iter().map(Transmit::datagrams).sum();
-            return counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
+            counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
+            return count;
         };
-        let mut way = Way { device, socket: &*socket, buffer, scratch, wake, full_until: None };
+        let mut way = Way { device, socket: &*socket, buffer, scratch, wake, full_until: None, patient };
         let mut at = 0;
         while let Some(first) = transmits.get(at) {
             match way.send(&transmits[at..]) {
                 Ok(sent) => at += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !patient => return at,
                 Err(error) => {
                     match error.raw_os_error() {
                         Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.datagrams() > 1 => {
                             device.offload_refused(peers[at].as_ref(), first, &error);
+                            way.patient = true;
                             way.send_singly(*first);
+                            way.patient = patient;
                         }
                         _ => counters.udp_send_error(&error, first.datagrams()),
                     }
@@ -137,6 +161,7 @@ impl SendBatch {
                 }
             }
         }
+        count
     }
 }
 
@@ -149,6 +174,8 @@ struct Way<'a> {
     wake: &'a Wake,
     /// Until when a full socket is waited for; `None` while it takes something.
     full_until: Option<Instant>,
+    /// Whether a full socket is waited for. What goes singly is, whatever this says: it is in the middle of a transmit.
+    patient: bool,
 }
 
 impl Way<'_> {
@@ -174,7 +201,7 @@ impl Way<'_> {
                 continue;
             }
             if error.kind() == io::ErrorKind::WouldBlock {
-                if self.wait_for_room() {
+                if self.patient && self.wait_for_room() {
                     continue;
                 }
                 return Err(error);

@@ -95,7 +95,7 @@ pub struct Device {
 /// One wake for each thread that waits.
 pub(super) struct Wakes {
     pub(super) lanes: Vec<Wake>,
-    pub(super) outbound: Vec<Wake>,
+    pub(super) helpers: Vec<Wake>,
     pub(super) timers: Wake,
 }
 
@@ -128,7 +128,7 @@ impl Device {
         }
         let wakes = || tuns.iter().map(|_| Wake::new()).collect::<io::Result<Vec<_>>>();
         Ok(Self {
-            wakes: Wakes { lanes: wakes()?, outbound: wakes()?, timers: Wake::new()? },
+            wakes: Wakes { lanes: wakes()?, helpers: wakes()?, timers: Wake::new()? },
             tuns,
             factory,
             counters: Counters::default(),
@@ -185,8 +185,8 @@ impl Device {
     /// Tells all threads to end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        let Wakes { lanes, outbound, timers } = &self.wakes;
-        lanes.iter().chain(outbound).chain([timers]).for_each(Wake::signal);
+        let Wakes { lanes, helpers, timers } = &self.wakes;
+        lanes.iter().chain(helpers).chain([timers]).for_each(Wake::signal);
     }
 
     pub(super) fn note_unknown_caller(&self, key: PublicKey) {

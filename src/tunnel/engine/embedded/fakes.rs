@@ -110,15 +110,18 @@ impl TunDevice for FakeTun {
             state.fail_reads.0 = left - 1;
             return Err(io::Error::from_raw_os_error(errno));
         }
-        while let Some(packet) = state.to_read.front() {
-            let Some(space) = batch.space() else { return Ok(()) };
+        // As the kernel's: whether there is more is known only by asking with room for it.
+        while let Some(space) = batch.space() {
+            let Some(packet) = state.to_read.front() else {
+                self.readable.clear();
+                batch.set_drained();
+                break;
+            };
             let Some(space) = space.get_mut(..packet.len()) else { return Err(io::ErrorKind::InvalidInput.into()) };
             space.copy_from_slice(packet);
             batch.commit(packet.len());
             state.to_read.pop_front();
         }
-        self.readable.clear();
-        batch.set_drained();
         if batch.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     }
 
@@ -162,8 +165,8 @@ pub struct Faults {
     pub duplicates: usize,
     /// Datagrams longer than this arrive cut to it.
     pub truncate: Option<usize>,
-    /// Every send is `EAGAIN`.
-    pub full: bool,
+    /// Every send to this address is `EAGAIN`.
+    pub full_towards: Option<SocketAddr>,
     /// Each of so many sends fails with an errno that the network reported for an earlier one.
     pub reports: (usize, i32),
     /// Whether those reports lie in the error queue, and were not taken by somebody else.
@@ -312,7 +315,8 @@ impl OuterSocket for FakeSocket {
         let mut state = lock(&self.net.state);
         state.calls += 1;
         let faults = state.faults.clone();
-        if faults.full || (faults.partial.is_some() && state.calls.is_multiple_of(2)) {
+        let is_full = transmits.first().is_some_and(|first| faults.full_towards == Some(first.to));
+        if is_full || (faults.partial.is_some() && state.calls.is_multiple_of(2)) {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         if let (left @ 1.., errno) = faults.reports {

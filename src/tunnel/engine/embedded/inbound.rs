@@ -11,8 +11,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::thread;
-use std::time::Duration;
 
 use boringtun::noise::TunnResult;
 use boringtun::noise::errors::WireGuardError;
@@ -32,8 +30,6 @@ use crate::sys::udp::ReceiveBatch;
 const ARENA: usize = 128 << 10;
 /// The longest datagram.
 const MAX_DATAGRAM: usize = 65_535;
-/// A socket that fails to be read is tried again after this.
-const RETRY: Duration = Duration::from_millis(10);
 
 /// The way in of one lane.
 pub(super) struct Inbound {
@@ -64,19 +60,18 @@ impl Inbound {
         Ok(Self { batch: ReceiveBatch::default(), decrypt })
     }
 
-    /// Takes what `socket` has by one call. It was said to be ready.
+    /// Takes what `socket` has by one call.
     pub(super) fn turn(&mut self, socket: &dyn OuterSocket) -> Turn {
         let Self { batch, decrypt } = self;
         match socket.receive(batch) {
-            Ok(()) => Turn { packets: decrypt.batch(batch), drained: batch.drained() },
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Turn::default(),
+            Ok(()) => Turn { packets: decrypt.batch(batch), more: !batch.drained(), blocked: false },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Turn { more: true, ..Turn::default() },
             // Reports in the error queue make it ready as well.
             Err(error) => {
-                if decrypt.device.take_network_errors(socket) == 0 && error.kind() != io::ErrorKind::WouldBlock {
-                    decrypt.device.counters.add(Event::UdpReceiveErrors, 1);
-                    thread::sleep(RETRY);
-                }
-                Turn { packets: 0, drained: true }
+                let reports = decrypt.device.take_network_errors(socket);
+                let blocked = reports == 0 && error.kind() != io::ErrorKind::WouldBlock;
+                decrypt.device.counters.add(Event::UdpReceiveErrors, usize::from(blocked));
+                Turn { blocked, ..Turn::default() }
             }
         }
     }

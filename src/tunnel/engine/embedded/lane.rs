@@ -11,7 +11,7 @@
 
 use std::io;
 use std::num::NonZero;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -23,25 +23,31 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::device::Device;
 use super::handshake::Message;
 use super::inbound::Inbound;
+use super::io::Wake;
 use super::outbound::Outbound;
 
 /// The way out comes back to the lane's thread after the device was silent for this long.
 const LULL: Duration = Duration::from_millis(10);
 /// Packets of one turn from which on a direction counts as loaded.
-const MANY: usize = 4;
+const MANY: usize = 5;
+/// A device or socket that fails to be read is tried again after this.
+pub(super) const RETRY: Duration = Duration::from_millis(10);
 
 /// One turn of a direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Turn {
     /// Packets that were carried.
     pub(super) packets: usize,
-    /// There was no more.
-    pub(super) drained: bool,
+    /// There may be more, or something that waits to be sent with what comes next.
+    pub(super) more: bool,
+    /// It could not go on: a full socket, or a read that failed. Nothing that was in hand is lost.
+    pub(super) blocked: bool,
 }
 
 impl Turn {
-    fn loaded(self) -> bool {
-        self.packets > MANY
+    /// Whether the direction needs a thread of its own.
+    pub(super) fn loaded(self) -> bool {
+        self.packets >= MANY || self.more || self.blocked
     }
 }
 
@@ -64,18 +70,24 @@ impl Handover {
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
     }
 
-    fn is_back(&self) -> bool {
-        matches!(*self.place.lock().unwrap_or_else(PoisonError::into_inner), Place::ForLane(_))
+    /// For the helper, if it was put here for it.
+    fn for_helper(&self) -> Option<Box<Outbound>> {
+        self.take_if(|place| matches!(place, Place::ForHelper(_)))
     }
 
-    fn take(&self, for_helper: bool) -> Option<Box<Outbound>> {
+    /// For the lane, if the helper is done with it.
+    fn for_lane(&self) -> Option<Box<Outbound>> {
+        self.take_if(|place| matches!(place, Place::ForLane(_)))
+    }
+
+    fn take_if(&self, is_ours: impl FnOnce(&Place) -> bool) -> Option<Box<Outbound>> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        match (std::mem::take(&mut *place), for_helper) {
-            (Place::ForHelper(outbound), true) | (Place::ForLane(outbound), false) => Some(outbound),
-            (other, _) => {
-                *place = other;
-                None
-            }
+        if !is_ours(&place) {
+            return None;
+        }
+        match std::mem::take(&mut *place) {
+            Place::ForHelper(outbound) | Place::ForLane(outbound) => Some(outbound),
+            Place::Taken => None,
         }
     }
 }
@@ -90,86 +102,103 @@ pub(super) fn run(
     let (tun, wake) = (&device.tuns[number], &device.wakes.lanes[number]);
     let mut inbound = Inbound::new(device, number, handshakes)?;
     let mut outbound = tun.is_read().then(|| Outbound::new(device, number).map(Box::new)).transpose()?;
+    if let Some(outbound) = &mut outbound {
+        outbound.set_patient(false);
+    }
     let mut replies = Replies::new();
+    let mut more_comes_in = false;
     while !device.stopping() {
+        if outbound.is_none() && tun.is_read() {
+            outbound = handover.for_lane();
+        }
+        // The configuration may have given the device another one.
         let socket = device.socket(number);
-        let mut fds = [wake.as_fd(); 3].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let mut count = 1;
-        if let Some(socket) = &socket {
-            fds[count] = PollFd::new(socket.readiness(), PollFlags::POLLIN);
-            count += 1;
-        }
-        let at_socket = count - 1;
-        if outbound.is_some() {
-            fds[count] = PollFd::new(tun.readiness(), PollFlags::POLLIN);
-            count += 1;
-        }
-        match poll(&mut fds[..count], PollTimeout::NONE) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        }
-        let ready = fds.map(|fd| fd.any().unwrap_or(false));
-        if ready[0] {
-            wake.take();
-            if outbound.is_none() {
-                outbound = handover.take(false);
-            }
-        }
-        let mut loaded = false;
-        if ready[count - 1]
-            && count - 1 > at_socket
-            && let Some(outbound) = &mut outbound
-        {
+        let at_hand = more_comes_in && outbound.is_none() && socket.is_some();
+        let (at_socket, at_tun) = if at_hand {
+            (true, false)
+        } else {
+            ready(wake, socket.as_ref().map(|socket| socket.readiness()), outbound.as_ref().map(|_| tun.readiness()))?
+        };
+        let mut out = Turn::default();
+        if at_tun && let Some(outbound) = &mut outbound {
             replies.came();
-            loaded |= outbound.turn()?.loaded();
+            out = outbound.turn()?;
         }
-        if let Some(socket) = &socket
-            && ready[at_socket]
-        {
-            loop {
-                let turn = inbound.turn(&**socket);
-                loaded |= turn.loaded();
-                // What has to go out does not wait for the end of what comes in.
-                if turn.drained || outbound.is_some() || handover.is_back() || device.stopping() {
-                    if let Some(outbound) = &mut outbound
-                        && !loaded
-                        && turn.packets > 0
-                    {
-                        replies.awaited(|| outbound.turn().map(|turn| turn.packets > 0))?;
-                    }
-                    break;
-                }
+        let mut incoming = Turn::default();
+        if at_socket && let Some(socket) = &socket {
+            incoming = inbound.turn(&**socket);
+            if let Some(outbound) = &mut outbound
+                && (1..MANY).contains(&incoming.packets)
+                && !out.loaded()
+            {
+                replies.awaited(|| {
+                    out = outbound.turn()?;
+                    Ok(out.packets > 0 || out.loaded())
+                })?;
             }
         }
-        if loaded && let Some(outbound) = outbound.take() {
+        more_comes_in = incoming.more;
+        // What only comes in needs no second thread, and its answers at most one.
+        if (out.loaded() || incoming.blocked || (incoming.loaded() && out.packets > 0))
+            && let Some(mut outbound) = outbound.take()
+        {
+            outbound.set_patient(true);
             handover.put(Place::ForHelper(outbound));
-            device.wakes.outbound[number].signal();
+            device.wakes.helpers[number].signal();
+        }
+        if incoming.blocked {
+            wake.wait(None, false, Some(RETRY))?;
         }
     }
     Ok(())
 }
 
+/// Waits until the socket or the device is ready, or for the wake, and says which of the two are.
+fn ready(wake: &Wake, socket: Option<BorrowedFd<'_>>, tun: Option<BorrowedFd<'_>>) -> io::Result<(bool, bool)> {
+    let mut fds = [wake.as_fd(); 3].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    let (mut count, mut places) = (1, [None; 2]);
+    for (place, fd) in places.iter_mut().zip([socket, tun]) {
+        if let Some(fd) = fd {
+            fds[count] = PollFd::new(fd, PollFlags::POLLIN);
+            *place = Some(count);
+            count += 1;
+        }
+    }
+    match poll(&mut fds[..count], PollTimeout::NONE) {
+        Ok(_) => {}
+        Err(Errno::EINTR) => return Ok((false, false)),
+        Err(errno) => return Err(errno.into()),
+    }
+    let is = |place: Option<usize>| place.is_some_and(|place| fds[place].any().unwrap_or(false));
+    if is(Some(0)) {
+        wake.take();
+    }
+    Ok((is(places[0]), is(places[1])))
+}
+
 /// The body of `wg-out-N`.
 pub(super) fn help(device: &Arc<Device>, number: usize, handover: &Handover) -> io::Result<()> {
-    let (tun, wake) = (&device.tuns[number], &device.wakes.outbound[number]);
+    let (tun, wake) = (&device.tuns[number], &device.wakes.helpers[number]);
     while !device.stopping() {
-        let Some(mut outbound) = handover.take(true) else {
+        let Some(mut outbound) = handover.for_helper() else {
             wake.wait(None, false, None)?;
             continue;
         };
         let mut last = Instant::now();
         while !device.stopping() {
             let turn = outbound.turn()?;
-            if turn.packets > 0 {
+            if turn.packets > 0 || turn.more {
                 last = Instant::now();
             } else if last.elapsed() >= LULL {
                 break;
             }
-            if turn.drained {
+            if turn.blocked {
+                wake.wait(None, false, Some(RETRY))?;
+            } else if !turn.more {
                 wake.wait(Some(tun.readiness()), false, Some(LULL))?;
             }
         }
+        outbound.set_patient(false);
         handover.put(Place::ForLane(outbound));
         device.wakes.lanes[number].signal();
     }
@@ -206,6 +235,12 @@ impl Replies {
         self.score = if in_time { (self.score + 1).min(Self::SURE) } else { self.score.saturating_sub(2) };
     }
 
+    /// Waited in vain, awake. That costs more than sleeping would have: answers that take a little longer than is waited for
+    /// must not make it happen again and again.
+    fn note_vain(&mut self) {
+        self.score = self.score.saturating_sub(Self::SURE / 2);
+    }
+
     /// Something goes out that was waited for asleep.
     fn came(&mut self) {
         if let Some(delivered) = self.delivered.take() {
@@ -232,7 +267,7 @@ impl Replies {
             // Who is to answer may be waiting for this very processor.
             thread::yield_now();
         }
-        self.note(false);
+        self.note_vain();
         Ok(())
     }
 }
@@ -260,9 +295,17 @@ mod tests {
         }
         assert_eq!(looks(&mut replies, true), 1);
         let patience = (0..).take_while(|_| looks(&mut replies, false) > 0).count();
-        assert!((1..=4).contains(&patience), "{patience}");
+        assert_eq!(patience, 1);
         // A stream of which nothing is answered never makes it wait.
         assert!((0..100).all(|_| looks(&mut replies, true) == 0));
+        // Answers that always come a little too late are waited for awake once in a while only.
+        let (mut vain, mut replies_late) = (0, Replies { score: 0, delivered: None, alone: false });
+        for _ in 0..100 {
+            vain += u32::from(looks(&mut replies_late, false) > 0);
+            replies_late.delivered = None;
+            replies_late.note(true);
+        }
+        assert!((1..=15).contains(&vain), "{vain}");
         replies.alone = true;
         replies.score = Replies::SURE;
         assert_eq!(looks(&mut replies, true), 0, "a lone processor");

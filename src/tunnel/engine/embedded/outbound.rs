@@ -7,8 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use boringtun::noise::TunnResult;
 
@@ -22,9 +21,6 @@ use crate::packet::ip;
 use crate::packet::split::Split;
 use crate::packet::vnet::{VNET_HDR_LEN, VnetHeader};
 
-/// A device that fails to be read is tried again after this.
-const RETRY: Duration = Duration::from_millis(10);
-
 /// The way out of one lane.
 pub(in crate::tunnel) struct Outbound {
     device: Arc<Device>,
@@ -33,6 +29,9 @@ pub(in crate::tunnel) struct Outbound {
     lane: usize,
     /// The last turn brought a single packet.
     singly: bool,
+    /// The last batch ended in mid-stream: its last datagrams wait to leave with what comes next.
+    batch_is_open: bool,
+    patient: bool,
     table: (u64, Arc<Table>),
     last_route: Option<(IpAddr, Option<u32>)>,
 }
@@ -45,35 +44,49 @@ impl Outbound {
             out: SendBatch::new(lane)?,
             lane,
             singly: false,
+            batch_is_open: false,
+            patient: true,
             table: (0, device.table()),
             last_route: None,
         })
     }
 
+    /// Whether it waits for a socket that is full. Who does not wait keeps what is left for the next turn.
+    pub(super) fn set_patient(&mut self, patient: bool) {
+        self.patient = patient;
+    }
+
     /// Takes what the device has, as much as one batch holds.
     pub(super) fn turn(&mut self) -> io::Result<Turn> {
+        // What a full socket did not take goes first.
+        if !self.out.is_empty() && !self.batch_is_open && !self.send_all() {
+            return Ok(Turn { blocked: true, ..Turn::default() });
+        }
         let mut turn = Turn::default();
         // Where packets came one at a time, the next one goes before it is asked whether there is another.
         if self.singly {
             turn = self.read(true)?;
-            if turn.packets == 0 {
+            if turn.packets == 0 || turn.blocked {
                 return Ok(turn);
             }
         }
-        let more = self.read(false)?;
-        turn = Turn { packets: turn.packets + more.packets, drained: more.drained };
-        self.singly = turn.drained && turn.packets <= 1;
+        let rest = self.read(false)?;
+        turn = Turn { packets: turn.packets + rest.packets, ..rest };
+        self.singly = !turn.loaded() && turn.packets <= 1;
         Ok(turn)
     }
 
     fn read(&mut self, one: bool) -> io::Result<Turn> {
         let device = Arc::clone(&self.device);
-        let mut turn = Turn { packets: 0, drained: true };
+        let mut turn = Turn::default();
         self.batch.limit_to_one(one);
+        self.batch_is_open = false;
         match device.tuns[self.lane].read(&mut self.batch) {
             Ok(()) => {
-                turn = Turn { packets: self.process(), drained: self.batch.drained() };
-                if !turn.drained && !one {
+                turn.packets = self.process();
+                turn.more = !one && !self.batch.drained();
+                if turn.more {
+                    self.batch_is_open = true;
                     self.out.flush_full(&device);
                     return Ok(turn);
                 }
@@ -83,11 +96,20 @@ impl Outbound {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV)) => return Err(error),
             Err(_) => {
                 device.counters.add(Event::TunReadErrors, 1);
-                thread::sleep(RETRY);
+                turn.blocked = true;
             }
         }
-        self.out.flush(&device);
+        turn.blocked |= !self.send_all();
         Ok(turn)
+    }
+
+    /// Sends everything; `false` if the socket is full, and the rest still here.
+    fn send_all(&mut self) -> bool {
+        if self.patient {
+            self.out.flush(&self.device);
+            return true;
+        }
+        self.out.offer(&self.device)
     }
 
     /// Room for a packet that does not come out of a device; `None`: [`Outbound::send`] first.

@@ -218,3 +218,40 @@ fn a_packet_goes_out_while_a_flood_comes_in() {
         over.store(true, Ordering::Relaxed);
     });
 }
+
+/// One super-packet fills a batch: what could still grow must not wait for what may never come.
+#[test]
+fn the_end_of_a_lone_super_packet_goes_as_well() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    for round in 0..4 {
+        // Alone, after a lull and after a packet that came singly.
+        thread::sleep(Duration::from_millis(20 * (round % 2)));
+        a.tun.push(with_plain_header(&numbered(1, false)));
+        assert_eq!(b.take_packets(1).len(), 1);
+        // 47 segments of 1,368 bytes: 45 of the datagrams are all that one send carries.
+        a.tun.push(super_packet(&Flow::example(), &pattern(47 * 1368, 1), 1368));
+        assert_eq!(b.take_packets(47).len(), 47, "{:?}", a.named());
+    }
+}
+
+#[test]
+fn what_comes_in_does_not_wait_for_a_full_socket() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    // At rest, where one thread carries both directions.
+    thread::sleep(Duration::from_millis(30));
+    net.set_faults(Faults { full_towards: Some(b.address), ..Faults::default() });
+    for number in 0..4 {
+        let begin = Instant::now();
+        a.tun.push(with_plain_header(&numbered(number, false)));
+        thread::sleep(Duration::from_millis(20));
+        b.tun.push(with_plain_header(&numbered(number, true)));
+        assert_eq!(a.take_packets(1).len(), 1, "{:?}", a.named());
+        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+    }
+    // What waited goes when there is room.
+    net.set_faults(Faults::default());
+    let waited = b.take_packets(1).len() as u64 + a.count(Event::DropUdpSend);
+    assert!(waited >= 1, "{:?}", a.named());
+}

@@ -66,7 +66,7 @@ fn a_socket_that_stays_full_holds_nobody_for_long() {
     let net = FakeNet::new();
     let (a, b) = pair(&net);
     transfer(&a, &b, 4);
-    net.set_faults(Faults { full: true, ..Faults::default() });
+    net.set_faults(Faults { full_towards: Some(b.address), ..Faults::default() });
     // Far more than one send carries: the second that a flush waits is not one for each.
     let begin = Instant::now();
     a.tun.push_all((0..8).map(|_| super_packet_to([10, 0, 0, 2], 600)));
