@@ -10,7 +10,7 @@ use crate::units::{BitRate, Span};
 
 /// A WireGuard tunnel performance lab.
 ///
-/// Builds userspace-WireGuard tunnels between nodes, pins each to one underlay, drives them with its own traffic engine, and says
+/// Builds WireGuard tunnels between nodes (its own userspace engine, other ones, the kernel's), pins each to one underlay, drives them with its own traffic engine, and says
 /// how fast they are, what binds them, and whether a change made them better or worse.
 #[derive(Debug, Parser)]
 #[command(name = "wglab", version, max_term_width = 110, propagate_version = true)]
@@ -107,7 +107,7 @@ pub(super) struct Selection {
     #[arg(long, value_name = "FACTOR=LEVEL[,LEVEL]")]
     pub(super) only: Vec<String>,
     /// An engine to measure instead of the topology's (repeatable): raw, embedded, direct (embedded without a TUN device: datagrams
-    /// only), kernel (its own WireGuard), an interface, or the path of a daemon
+    /// only), kernel (its own WireGuard), an interface (interface:NAME where the name is like another engine's), or the path of a daemon
     #[arg(long, value_name = "NAME[=SPEC]")]
     pub(super) engine: Vec<String>,
     /// Visits to each arrangement; the most of them with --precision
@@ -158,7 +158,7 @@ pub(super) struct RunArgs {
     pub(super) changed: Vec<String>,
     #[command(flatten)]
     pub(super) judging: Judging,
-    /// Succeed although some cells could not be measured here
+    /// Succeed although some cells could not be measured here (not where a node lacks an engine's interface: leave that one out with --only)
     #[arg(long)]
     pub(super) allow_partial: bool,
 }
@@ -230,7 +230,7 @@ pub(super) struct UpArgs {
     /// A topology file, or the name of a shipped one
     #[arg(default_value = "two-stacks")]
     pub(super) topology: String,
-    /// An engine to raise instead of the topology's (repeatable)
+    /// An engine to raise instead of the topology's (repeatable): embedded, direct, kernel, an interface, or the path of a daemon
     #[arg(long, value_name = "NAME[=SPEC]")]
     pub(super) engine: Vec<String>,
     /// Keep the lab up although some of its tunnels are not there

@@ -221,6 +221,9 @@ fn engine(topology: &Topology, request: &EngineRequest) -> Result<Engine, PlanEr
 
 /// Refuses a bare word that names an interface only because it is misspelt: whoever means the interface says so.
 fn check_spelling<'a>(typed: &str, known: impl Iterator<Item = &'a str>, topology: &Topology) -> Result<(), PlanError> {
+    // wg1 beside wg0 is no slip: interfaces are numbered.
+    let stem = |name: &str| name.trim_end_matches(|letter: char| letter.is_ascii_digit()).to_owned();
+    let known = known.filter(|name| stem(name) != stem(typed));
     let meant = crate::cell::nearest(typed, known).filter(|_| !typed.starts_with("interface:"));
     meant.map_or(Ok(()), |meant| {
         let (spec, meant) = (typed.to_owned(), meant.to_owned());

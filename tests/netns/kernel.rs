@@ -26,8 +26,10 @@ use crate::left_over::{Holdings, adopt_orphans};
 use crate::product::{WGLAB, record, text, wglab};
 
 /// The first says what is missing where there is none; the others need it.
+const SAYS_WHAT_IS_MISSING: &str = "the_kernels_own_runs_or_says_what_is_missing";
+
 pub(crate) const TESTS: &[super::Test] = &[
-    ("the_kernels_own_runs_or_says_what_is_missing", alone),
+    (SAYS_WHAT_IS_MISSING, alone),
     ("kernel_and_embedded_carry_each_other", mixed),
     ("kernel_and_embedded_lose_no_byte", || interop::whole("ours>theirs", Some("kind = \"kernel\""), EMULATED)),
     ("kernel_devices_of_others_are_measured_and_left_as_they_were", others),
@@ -43,10 +45,20 @@ fn is_required() -> bool {
     std::env::var_os("WGLAB_REQUIRE_KERNEL").is_some_and(|value| value == "1")
 }
 
+/// Whether a test is one of these, and must be done here.
+pub(crate) fn requires(test: &str) -> bool {
+    is_required() && TESTS.iter().any(|(name, _)| *name == test)
+}
+
+/// Whether a test is one of these that cannot be done without the kernel's WireGuard: all but the one that says what is missing.
+pub(crate) fn needs_it(test: &str) -> bool {
+    test != SAYS_WHAT_IS_MISSING && TESTS.iter().any(|(name, _)| *name == test)
+}
+
 /// Whether a test here cannot be done for want of it, and whether that is a failure.
 pub(crate) fn unmet(test: &str) -> Option<(String, bool)> {
-    let needs_it = TESTS.iter().skip(1).any(|(name, _)| *name == test);
-    (needs_it && Family::open("wireguard").is_err()).then(|| ("this kernel has no WireGuard".to_owned(), is_required()))
+    (needs_it(test) && Family::open("wireguard").is_err())
+        .then(|| ("this kernel has no WireGuard".to_owned(), is_required()))
 }
 
 /// The other tools of a test here.

@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         }
         let Some(reason) = refused.clone().or_else(|| product::unmet(name)) else { return Trial::test(name, test) };
         let accepted = closed_on_purpose && reason == product::TUN_IS_CLOSED;
-        if required && !accepted {
+        if (required && !accepted) || kernel::requires(name) {
             return Trial::test(name, move || Err(Failed::from(reason)));
         }
         Trial::test(format!("{name} ({reason})"), test).with_ignored_flag(true)

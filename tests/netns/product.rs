@@ -66,7 +66,7 @@ pub(crate) fn unmet(name: &str) -> Option<String> {
         | "a_command_does_not_outlive_its_lab"
         | "a_limit_on_files_is_an_error_and_the_record_stays" => (&["sh", "sleep"], false),
         _ if trouble::TESTS.iter().any(|(test, _)| *test == name) => (&["sh"], true),
-        _ if kernel::TESTS.iter().skip(1).any(|(test, _)| *test == name) => (kernel::tools(name), true),
+        _ if kernel::needs_it(name) => (kernel::tools(name), true),
         _ if interop::TESTS.iter().any(|(test, _)| *test == name) => (interop::tools(name), true),
         _ => (&[], false),
     };

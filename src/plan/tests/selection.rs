@@ -121,6 +121,12 @@ fn a_word_that_looks_like_an_engines_is_no_interface_of_a_host() {
         let plan = planned(&hosts, &engines(&[word]));
         assert_eq!(plan.engine(name).unwrap().spec, EngineSpec::Interface(name.to_owned()));
     }
+    // Interfaces are numbered: another number is another one.
+    let numbered = topology(&text.replace("\"production\"", "\"wg0\"").replace("[engine.production]", "[engine.wg0]"));
+    for name in ["wg1", "wg"] {
+        let plan = planned(&numbered, &engines(&[name]));
+        assert_eq!(plan.engine(name).unwrap().spec, EngineSpec::Interface(name.to_owned()));
+    }
 }
 
 #[test]

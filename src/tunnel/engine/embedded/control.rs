@@ -20,7 +20,7 @@ use crate::tunnel::keys::PublicKey;
 use crate::tunnel::uapi::client::{SOCKET_DIR, Timed, socket_path};
 use crate::tunnel::uapi::{SetDevice, errno};
 
-/// Clients at a time. One more, and the one that has been silent for longest is hung up on.
+/// Clients at a time. One more, and the first to have come that is not being answered is hung up on.
 const CLIENTS: usize = 64;
 /// A listener that fails is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
@@ -142,9 +142,9 @@ fn serve_timed(requests: Timed<'_>, mut answers: Timed<'_>, busy: &AtomicBool, d
             Ok(request) => answer(request, device),
             Err(_) => Zeroizing::new(format!("errno={}\n\n", errno::EPROTO)),
         };
-        busy.store(false, Ordering::Release);
         answers.again();
         answers.write_all(answer.as_bytes())?;
+        busy.store(false, Ordering::Release);
     }
 }
 
