@@ -40,6 +40,7 @@ mod peer;
 pub mod routes;
 pub mod serve;
 mod timers;
+mod turn;
 
 use lane::Handover;
 

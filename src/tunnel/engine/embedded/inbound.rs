@@ -20,9 +20,9 @@ use super::counters::Event;
 use super::device::{Device, Table};
 use super::handshake::Message;
 use super::io::{OuterSocket, TunDevice};
-use super::lane::Turn;
 use super::outbound::send_staged;
 use super::peer::{Crypto, Peer, message};
+use super::turn::Turn;
 use crate::packet::coalesce::{Coalescer, Taken};
 use crate::sys::udp::ReceiveBatch;
 

@@ -25,31 +25,12 @@ use super::handshake::Message;
 use super::inbound::Inbound;
 use super::io::Wake;
 use super::outbound::Outbound;
+use super::turn::{MANY, Turn};
 
 /// The way out comes back to the lane's thread after the device was silent for this long.
 const LULL: Duration = Duration::from_millis(10);
-/// Packets of one turn from which on a direction counts as loaded.
-const MANY: usize = 5;
 /// A device or socket that fails to be read is tried again after this.
-pub(super) const RETRY: Duration = Duration::from_millis(10);
-
-/// One turn of a direction.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Turn {
-    /// Packets that were carried.
-    pub(super) packets: usize,
-    /// There may be more, or something that waits to be sent with what comes next.
-    pub(super) more: bool,
-    /// It could not go on: a full socket, or a read that failed. Nothing that was in hand is lost.
-    pub(super) blocked: bool,
-}
-
-impl Turn {
-    /// Whether the direction needs a thread of its own.
-    pub(super) fn loaded(self) -> bool {
-        self.packets >= MANY || self.more || self.blocked
-    }
-}
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Where the way out is while neither thread works on it.
 #[derive(Default)]
