@@ -113,7 +113,6 @@ impl TunDevice for FakeTun {
         // As the kernel's: whether there is more is known only by asking with room for it.
         while let Some(space) = batch.space() {
             let Some(packet) = state.to_read.front() else {
-                self.readable.clear();
                 batch.set_drained();
                 break;
             };
@@ -121,6 +120,10 @@ impl TunDevice for FakeTun {
             space.copy_from_slice(packet);
             batch.commit(packet.len());
             state.to_read.pop_front();
+        }
+        // It is not ready any more, whether the reader knows that or not.
+        if state.to_read.is_empty() {
+            self.readable.clear();
         }
         if batch.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     }
