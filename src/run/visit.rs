@@ -13,6 +13,7 @@ use crate::cell::TestKind;
 use crate::plan::{Arrangement, Plan, TestPlan};
 use crate::reach::{Link, ReachError};
 use crate::record::{Bottleneck, Class, Run, Status};
+use crate::traffic::meters::Delta;
 use crate::units::Direction;
 
 /// Beyond a job's own deadline: an agent that is silent longer hangs.
@@ -96,7 +97,7 @@ pub(super) async fn measure(
     run.conditions.extend(lab.conditions(plan, arrangement, &client, &server));
     run.cautions = measured.cautions;
     run.meters = measured.meters;
-    run.bottleneck = generator(run, lab, arrangement, test.kind).or_else(|| bottleneck(both));
+    run.bottleneck = generator(run, lab, arrangement, test.kind).or_else(|| bottleneck(both, test.kind));
     let evidence = |node, pinned, outcome| Evidence { node, pinned, outcome };
     run.proof = proof::prove(
         plan,
@@ -224,25 +225,29 @@ fn generator(run: &Run, lab: &Lab, arrangement: &Arrangement, kind: TestKind) ->
 }
 
 /// What bound the run, where a counter shows it.
-fn bottleneck(both: Both<'_>) -> Option<Bottleneck> {
+fn bottleneck(both: Both<'_>, kind: TestKind) -> Option<Bottleneck> {
     let ends = [("client", both.client), ("server", both.server)];
     let ends = if both.one_machine { &ends[..1] } else { &ends[..] };
-    for (end, outcome) in ends {
-        let meters = &outcome.meters;
-        let cpus = meters.cpus.as_ref()?.len();
-        let all = meters.busy_seconds()? / (meters.length_ns as f64 / 1e9) / cpus as f64;
+    ends.iter().find_map(|(end, outcome)| {
         let of = if both.one_machine { "this machine's".to_owned() } else { format!("the {end}'s") };
-        if all > CPUS_FULL {
-            // Ticks are counted whole, so the sum may be a little more than there was.
-            let evidence = format!("{:.1} of {of} {cpus} CPUs were at work", all.min(1.0) * cpus as f64);
-            return Some(Bottleneck { is: "CPU".to_owned(), evidence });
-        }
-        if let Some((cpu, part)) = meters.hottest_softirq().filter(|(_, part)| *part > SOFTIRQ_FULL) {
-            let evidence = format!("CPU {cpu} spent {:.0} % of the time in softirqs", part * 100.0);
-            return Some(Bottleneck { is: "receive path".to_owned(), evidence });
-        }
+        full(&outcome.meters, kind, &of)
+    })
+}
+
+/// What of one machine has nothing left to give. One exchange at a time never fills it: who waits for an answer awake is at
+/// work as well, and gives way to everybody.
+fn full(meters: &Delta, kind: TestKind, of: &str) -> Option<Bottleneck> {
+    let cpus = meters.cpus.as_ref()?.len();
+    let all = meters.busy_seconds()? / (meters.length_ns as f64 / 1e9) / cpus as f64;
+    let one_at_a_time = matches!(kind, TestKind::TcpRr | TestKind::UdpRr | TestKind::TcpCrr | TestKind::Ping);
+    if all > CPUS_FULL && !one_at_a_time {
+        // Ticks are counted whole, so the sum may be a little more than there was.
+        let evidence = format!("{:.1} of {of} {cpus} CPUs were at work", all.min(1.0) * cpus as f64);
+        return Some(Bottleneck { is: "CPU".to_owned(), evidence });
     }
-    None
+    let (cpu, part) = meters.hottest_softirq().filter(|(_, part)| *part > SOFTIRQ_FULL)?;
+    let evidence = format!("CPU {cpu} spent {:.0} % of the time in softirqs", part * 100.0);
+    Some(Bottleneck { is: "receive path".to_owned(), evidence })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::agent::frame::{self, MAGIC};
 use crate::agent::messages::{Hello, PROTOCOL};
 use crate::plan::{Request, plan};
 use crate::reach;
+use crate::sys::proc::CpuTimes;
 use crate::topology::Topology;
 
 const LAB: &str = "nodes = [\"a\", \"b\"]\npairs = [\"a>b\"]\nengines = [\"raw\"]\n[underlay]\nprivate = { family = \"ipv4\" }\n\
@@ -49,4 +50,20 @@ async fn a_stop_that_comes_too_late_leaves_both_agents_in_step() {
     };
     // What follows a command's errors is a local task.
     tokio::task::LocalSet::new().run_until(conversation).await;
+}
+
+#[test]
+fn busy_processors_bind_what_fills_them_and_not_one_exchange_at_a_time() {
+    let busy = |softirq_ns| CpuTimes { system_ns: 990 - softirq_ns, softirq_ns, idle_ns: 10, ..CpuTimes::default() };
+    let meters = |softirq_ns| Delta {
+        length_ns: 1_000,
+        cpus: Some([(0, busy(softirq_ns)), (1, busy(0))].into()),
+        ..Delta::default()
+    };
+    let is = |kind, softirq_ns| full(&meters(softirq_ns), kind, "this machine's").map(|bottleneck| bottleneck.is);
+    assert_eq!(is(TestKind::TcpStream, 0).as_deref(), Some("CPU"));
+    for kind in [TestKind::TcpRr, TestKind::UdpRr, TestKind::TcpCrr, TestKind::Ping] {
+        assert_eq!(is(kind, 0), None, "{kind}");
+        assert_eq!(is(kind, 900).as_deref(), Some("receive path"), "{kind}");
+    }
 }

@@ -37,6 +37,7 @@ pub mod io;
 mod lane;
 mod outbound;
 mod peer;
+mod replies;
 pub mod routes;
 pub mod serve;
 mod timers;

@@ -6,11 +6,10 @@
 //! ```
 //!
 //! At rest one thread carries both directions: a lone packet and its answer find warm caches, and one processor less has to be
-//! woken for them. As soon as packets come in numbers, the way out goes to a thread of its own, until the device has been
+//! woken for them; it waits awake for answers that have been coming at once ([`super::replies`]). As soon as packets come in numbers, the way out goes to a thread of its own, until the device has been
 //! silent for [`LULL`].
 
 use std::io;
-use std::num::NonZero;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +19,14 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::counters::Event;
 use super::device::Device;
 use super::handshake::Message;
 use super::inbound::Inbound;
 use super::io::Wake;
 use super::outbound::Outbound;
-use super::turn::{MANY, Turn};
+use super::replies::{Direction, Replies};
+use super::turn::Turn;
 
 /// The way out comes back to the lane's thread after the device was silent for this long.
 const LULL: Duration = Duration::from_millis(10);
@@ -87,6 +88,10 @@ pub(super) fn run(
         outbound.set_patient(false);
     }
     let mut replies = Replies::new();
+    let note = |replies: &mut Replies, direction: Direction, turn: Turn| {
+        let awake = replies.carried(direction, turn, Instant::now());
+        device.counters.add(Event::AnswersAwake, usize::from(awake));
+    };
     let mut more_comes_in = false;
     while !device.stopping() {
         if outbound.is_none() && tun.is_read() {
@@ -94,28 +99,30 @@ pub(super) fn run(
         }
         // The configuration may have given the device another one.
         let socket = device.socket(number);
-        let at_hand = more_comes_in && outbound.is_none() && socket.is_some();
-        let (at_socket, at_tun) = if at_hand {
+        let (at_socket, at_tun) = if more_comes_in && outbound.is_none() && socket.is_some() {
             (true, false)
         } else {
-            ready(wake, socket.as_ref().map(|socket| socket.readiness()), outbound.as_ref().map(|_| tun.readiness()))?
+            let awake = outbound.is_some() && replies.awake(Instant::now());
+            let (udp, tun) = (socket.as_ref().map(|it| it.readiness()), outbound.as_ref().map(|_| tun.readiness()));
+            let found = ready(wake, udp, tun, if awake { PollTimeout::ZERO } else { PollTimeout::NONE })?;
+            if awake && found == (false, false) {
+                // Who is to answer may be waiting for this very processor.
+                thread::yield_now();
+                continue;
+            }
+            found
         };
         let mut out = Turn::default();
         if at_tun && let Some(outbound) = &mut outbound {
-            replies.came();
             out = outbound.turn()?;
+            note(&mut replies, Direction::Out, out);
         }
         let mut incoming = Turn::default();
         if at_socket && let Some(socket) = &socket {
             incoming = inbound.turn(&**socket);
-            if let Some(outbound) = &mut outbound
-                && (1..MANY).contains(&incoming.packets)
-                && !out.loaded()
-            {
-                replies.awaited(|| {
-                    out = outbound.turn()?;
-                    Ok(out.packets > 0 || out.loaded())
-                })?;
+            // Under load the answers are not seen here.
+            if outbound.is_some() {
+                note(&mut replies, Direction::In, incoming);
             }
         }
         more_comes_in = incoming.more;
@@ -124,6 +131,7 @@ pub(super) fn run(
             && let Some(mut outbound) = outbound.take()
         {
             outbound.set_patient(true);
+            replies.forget_last();
             handover.put(Place::ForHelper(outbound));
             device.wakes.helpers[number].signal();
         }
@@ -134,8 +142,13 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Waits until the socket or the device is ready, or for the wake, and says which of the two are.
-fn ready(wake: &Wake, socket: Option<BorrowedFd<'_>>, tun: Option<BorrowedFd<'_>>) -> io::Result<(bool, bool)> {
+/// Waits until the socket or the device is ready, for the wake, or until the time is over, and says which of the two are.
+fn ready(
+    wake: &Wake,
+    socket: Option<BorrowedFd<'_>>,
+    tun: Option<BorrowedFd<'_>>,
+    time: PollTimeout,
+) -> io::Result<(bool, bool)> {
     let mut fds = [wake.as_fd(); 3].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let (mut count, mut places) = (1, [None; 2]);
     for (place, fd) in places.iter_mut().zip([socket, tun]) {
@@ -145,7 +158,7 @@ fn ready(wake: &Wake, socket: Option<BorrowedFd<'_>>, tun: Option<BorrowedFd<'_>
             count += 1;
         }
     }
-    match poll(&mut fds[..count], PollTimeout::NONE) {
+    match poll(&mut fds[..count], time) {
         Ok(_) => {}
         Err(Errno::EINTR) => return Ok((false, false)),
         Err(errno) => return Err(errno.into()),
@@ -184,111 +197,4 @@ pub(super) fn help(device: &Arc<Device>, number: usize, handover: &Handover) -> 
         device.wakes.lanes[number].signal();
     }
     Ok(())
-}
-
-/// Whether what came in is answered at once, as far as one can tell from before.
-///
-/// Who was just given a request is often about to answer. Waiting for that awake, for less time than falling asleep and waking
-/// up takes, saves both; where no answers come, it is not done.
-struct Replies {
-    /// How often lately an answer came in time: 0 to [`Replies::SURE`].
-    score: u32,
-    /// When something came in whose answer is waited for asleep.
-    delivered: Option<Instant>,
-    /// A lone processor is needed by who is to answer.
-    alone: bool,
-}
-
-impl Replies {
-    const IN_TIME: Duration = Duration::from_micros(20);
-    const SURE: u32 = 16;
-
-    fn new() -> Self {
-        let alone = thread::available_parallelism().map_or(1, NonZero::get) == 1;
-        Self { score: 0, delivered: None, alone }
-    }
-
-    fn expected(&self) -> bool {
-        self.score > Self::SURE / 2 && !self.alone
-    }
-
-    fn note(&mut self, in_time: bool) {
-        self.score = if in_time { (self.score + 1).min(Self::SURE) } else { self.score.saturating_sub(2) };
-    }
-
-    /// Waited in vain, awake. That costs more than sleeping would have: answers that take a little longer than is waited for
-    /// must not make it happen again and again.
-    fn note_vain(&mut self) {
-        self.score = self.score.saturating_sub(Self::SURE / 2);
-    }
-
-    /// Something goes out that was waited for asleep.
-    fn came(&mut self) {
-        if let Some(delivered) = self.delivered.take() {
-            // Waking up takes time, too.
-            self.note(delivered.elapsed() < 3 * Self::IN_TIME);
-        }
-    }
-
-    /// Something came in: `look` for what goes out, as long as that is promising.
-    fn awaited(&mut self, mut look: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
-        let begin = Instant::now();
-        if self.delivered.replace(begin).is_some() {
-            self.note(false);
-        }
-        if !self.expected() {
-            return Ok(());
-        }
-        self.delivered = None;
-        while begin.elapsed() < Self::IN_TIME {
-            if look()? {
-                self.note(true);
-                return Ok(());
-            }
-            // Who is to answer may be waiting for this very processor.
-            thread::yield_now();
-        }
-        self.note_vain();
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_waited_for_awake_once_they_come_and_no_longer_when_they_do_not() {
-        let mut replies = Replies { score: 0, delivered: None, alone: false };
-        let looks = |replies: &mut Replies, found: bool| {
-            let mut looks = 0;
-            replies
-                .awaited(|| {
-                    looks += 1;
-                    Ok(found)
-                })
-                .unwrap();
-            looks
-        };
-        assert_eq!(looks(&mut replies, true), 0, "nothing is known yet");
-        for _ in 0..Replies::SURE {
-            replies.note(true);
-        }
-        assert_eq!(looks(&mut replies, true), 1);
-        let patience = (0..).take_while(|_| looks(&mut replies, false) > 0).count();
-        assert_eq!(patience, 1);
-        // A stream of which nothing is answered never makes it wait.
-        assert!((0..100).all(|_| looks(&mut replies, true) == 0));
-        // Answers that always come a little too late are waited for awake once in a while only.
-        let (mut vain, mut replies_late) = (0, Replies { score: 0, delivered: None, alone: false });
-        for _ in 0..100 {
-            vain += u32::from(looks(&mut replies_late, false) > 0);
-            replies_late.delivered = None;
-            replies_late.note(true);
-        }
-        assert!((1..=15).contains(&vain), "{vain}");
-        replies.alone = true;
-        replies.score = Replies::SURE;
-        assert_eq!(looks(&mut replies, true), 0, "a lone processor");
-    }
 }
