@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use wglab::record::Status;
 
 use crate::bytes::{GIVE_COMMAND, TAKE_COMMAND, Verdict};
 use crate::left_over::Holdings;
-use crate::product::{record, signal, text, wglab};
+use crate::product::{WGLAB, record, signal, text, wglab};
 
 pub(crate) const TESTS: &[super::Test] = &[
     ("embedded_and_wireguard_go_carry_each_other", || carry("wireguard-go")),
@@ -26,6 +27,7 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("embedded_and_boringtun_cli_lose_no_byte", || whole("theirs>ours", Some(&daemon("boringtun-cli")?), FULL)),
     ("embedded_and_gotatun_lose_no_byte", || whole("ours>theirs", Some(&daemon("gotatun")?), FULL)),
     ("embedded_loses_no_byte_where_offload_is_refused_midway", || whole("ours", None, FULL)),
+    ("embedded_with_three_lanes_loses_no_byte", lanes),
     ("the_command_of_a_gate_with_mixed_ends", mixed_gate),
 ];
 
@@ -72,8 +74,9 @@ pub(crate) fn tools(test: &str) -> &'static [&'static str] {
 pub(crate) fn topology(directory: &Path, levels: &[&str], theirs: Option<&str>) -> Result<(), Failed> {
     let levels = levels.iter().map(|level| format!("{level:?}")).collect::<Vec<_>>().join(", ");
     let theirs = theirs.map(|theirs| format!("[engine.theirs]\n{theirs}\n")).unwrap_or_default();
+    let ours = if levels.contains("ours") { "[engine.ours]\nkind = \"embedded\"\n" } else { "" };
     let file = format!(
-        "nodes = [\"a1\", \"a2\"]\npairs = [\"a1>a2\"]\nengines = [{levels}]\n[engine.ours]\nkind = \"embedded\"\n{theirs}\
+        "nodes = [\"a1\", \"a2\"]\npairs = [\"a1>a2\"]\nengines = [{levels}]\n{ours}{theirs}\
          [underlay]\nprivate = {{ family = \"ipv4\", mtu = 1450 }}\npublic-ipv6 = {{ family = \"ipv6\" }}\n\
          [[test]]\nkind = \"tcp-stream\"\nstreams = 4\ndirection = \"both\"\ncongestion_control = \"cubic\"\n\
          [[test]]\nkind = \"tcp-rr\"\ncongestion_control = \"cubic\"\n\
@@ -280,6 +283,26 @@ pub(crate) fn whole(level: &str, theirs: Option<&str>, effort: Effort) -> Result
     }
     lab.end()?;
     before.restored()
+}
+
+/// As on a machine with more processors: flows are spread over the device's queues, and peers over the port's sockets.
+fn lanes() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let program = directory.path().join("three-lanes");
+    let script = format!("#!/bin/sh\n[ \"$1\" = tunnel ] && set -- \"$@\" --queues 3\nexec '{WGLAB}' \"$@\"\n");
+    fs::write(&program, script)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let engine = format!("path = {program:?}");
+    for level in ["theirs", "ours>theirs"] {
+        let lab = Up::start(&[level], Some(&engine))?;
+        let (interface, _) = lab.tunnel("a2", "private")?;
+        let this = std::env::current_exe()?.display().to_string();
+        let status = lab.exec("a2", &[&this, STATUS_COMMAND, &interface])?;
+        assert!(status.contains("\"lanes\":3"), "{status}");
+        lab.end()?;
+        whole(level, Some(&engine), FULL)?;
+    }
+    Ok(())
 }
 
 /// `status INTERFACE`: what the embedded engine tells beyond the UAPI.

@@ -1,11 +1,13 @@
 //! The client's end of a UAPI socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use socket2::{Domain, SockAddr, Socket, Type};
 use zeroize::Zeroizing;
 
 use super::{GetDevice, SetDevice, UapiError, parse_set_answer};
@@ -90,9 +92,26 @@ pub(in crate::tunnel) fn socket_path(interface: &str) -> PathBuf {
     PathBuf::from(SOCKET_DIR).join(format!("{interface}.sock"))
 }
 
-/// Whether something listens at the interface's socket.
+/// Whether something listens at the interface's socket, be it that it takes no more callers.
 pub(in crate::tunnel) fn is_listening(interface: &str) -> bool {
-    UnixStream::connect(socket_path(interface)).is_ok()
+    match connect(&socket_path(interface), Duration::from_millis(1)) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::TimedOut,
+    }
+}
+
+/// A process that is stopped has callers wait once its queue is full: for this long.
+fn connect(path: &Path, time: Duration) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // What a connection waits for on a full queue, too (unix(7), SO_SNDTIMEO).
+    socket.set_write_timeout(Some(time))?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(UnixStream::from(OwnedFd::from(socket))),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "too many callers wait at its socket, and none is let in"))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 pub(in crate::tunnel) fn get(interface: &str) -> Result<GetDevice, TunnelError> {
@@ -159,11 +178,10 @@ fn ask_within(
     whole: Duration,
 ) -> Result<Zeroizing<String>, TunnelError> {
     let failed = |source| TunnelError::Socket { action, interface: interface.to_owned(), source };
-    let connect = || -> io::Result<Zeroizing<String>> {
-        let stream = UnixStream::connect(socket_path(interface))?;
-        answer_to(request, Timed::new(&stream, ANSWER_TIMEOUT, whole))
-    };
-    connect().map_err(failed)
+    let begin = Instant::now();
+    let stream = connect(&socket_path(interface), ANSWER_TIMEOUT.min(whole)).map_err(failed)?;
+    let left = whole.saturating_sub(begin.elapsed());
+    answer_to(request, Timed::new(&stream, ANSWER_TIMEOUT, left)).map_err(failed)
 }
 
 /// Sends a request, and reads up to the empty line behind the errno line that ends an answer, or to the end of the stream.
@@ -218,6 +236,22 @@ mod tests {
             std::thread::sleep(Duration::from_millis(600));
         });
         assert_eq!(whole.unwrap().as_str(), "listen_port=1\nerrno=0\n\n");
+    }
+
+    #[test]
+    fn an_engine_that_lets_nobody_in_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("wg0.sock");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        let _waits = connect(&path, Duration::from_millis(100)).unwrap();
+        let begin = Instant::now();
+        let error = connect(&path, Duration::from_millis(100)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(begin.elapsed() >= Duration::from_millis(100));
+        drop(listener);
+        assert_eq!(connect(&path, Duration::from_millis(100)).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
