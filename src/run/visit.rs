@@ -13,7 +13,6 @@ use crate::cell::TestKind;
 use crate::plan::{Arrangement, Plan, TestPlan};
 use crate::reach::{Link, ReachError};
 use crate::record::{Bottleneck, Class, Run, Status};
-use crate::traffic::meters::Delta;
 use crate::units::Direction;
 
 /// Beyond a job's own deadline: an agent that is silent longer hangs.
@@ -230,13 +229,14 @@ fn bottleneck(both: Both<'_>, kind: TestKind) -> Option<Bottleneck> {
     let ends = if both.one_machine { &ends[..1] } else { &ends[..] };
     ends.iter().find_map(|(end, outcome)| {
         let of = if both.one_machine { "this machine's".to_owned() } else { format!("the {end}'s") };
-        full(&outcome.meters, kind, &of)
+        full(outcome, kind, &of)
     })
 }
 
 /// What of one machine has nothing left to give. One exchange at a time never fills it: who waits for an answer awake is at
 /// work as well, and gives way to everybody.
-fn full(meters: &Delta, kind: TestKind, of: &str) -> Option<Bottleneck> {
+fn full(outcome: &JobOutcome, kind: TestKind, of: &str) -> Option<Bottleneck> {
+    let meters = &outcome.meters;
     let cpus = meters.cpus.as_ref()?.len();
     let all = meters.busy_seconds()? / (meters.length_ns as f64 / 1e9) / cpus as f64;
     let one_at_a_time = matches!(kind, TestKind::TcpRr | TestKind::UdpRr | TestKind::TcpCrr | TestKind::Ping);

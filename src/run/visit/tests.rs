@@ -55,12 +55,12 @@ async fn a_stop_that_comes_too_late_leaves_both_agents_in_step() {
 #[test]
 fn busy_processors_bind_what_fills_them_and_not_one_exchange_at_a_time() {
     let busy = |softirq_ns| CpuTimes { system_ns: 990 - softirq_ns, softirq_ns, idle_ns: 10, ..CpuTimes::default() };
-    let meters = |softirq_ns| Delta {
-        length_ns: 1_000,
-        cpus: Some([(0, busy(softirq_ns)), (1, busy(0))].into()),
-        ..Delta::default()
+    let is = |kind, softirq_ns| {
+        let mut outcome = JobOutcome::default();
+        outcome.meters.length_ns = 1_000;
+        outcome.meters.cpus = Some([(0, busy(softirq_ns)), (1, busy(0))].into());
+        full(&outcome, kind, "this machine's").map(|bottleneck| bottleneck.is)
     };
-    let is = |kind, softirq_ns| full(&meters(softirq_ns), kind, "this machine's").map(|bottleneck| bottleneck.is);
     assert_eq!(is(TestKind::TcpStream, 0).as_deref(), Some("CPU"));
     for kind in [TestKind::TcpRr, TestKind::UdpRr, TestKind::TcpCrr, TestKind::Ping] {
         assert_eq!(is(kind, 0), None, "{kind}");

@@ -1,88 +1,36 @@
 //! An engine's process: started in the foreground, its log kept, metered, ended by its own process id.
 
-use std::collections::VecDeque;
-use std::io::{self, BufRead as _, BufReader, Read};
-use std::os::fd::AsFd;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use crate::tunnel::status::{CountersMean, ProcessStatus};
+use crate::tunnel::status::ProcessStatus;
 use crate::tunnel::uapi::client;
 use crate::tunnel::{TunnelError, TunnelSpec};
 
-/// Lines of log that are kept, and characters of each.
-const LOG_LINES: usize = 50;
-const LOG_LINE_BYTES: usize = 500;
-/// What stands in the log for what cannot be read.
-const NO_TEXT: &str = "(bytes that are no text)";
+mod group;
+mod log;
+mod program;
+
+use group::{kill_group, reap};
+use log::Log;
+pub(super) use program::Kind;
+use program::ask_version;
+
 /// What an answer may take that is asked for at the very end of that time.
 const LAST_CHANCE: Duration = Duration::from_millis(200);
-/// Lines of log that an error shows.
-const SHOWN_LINES: usize = 15;
 /// How long an engine may take until its socket answers.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A polite end takes this long at most; then SIGKILL.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the last lines of a process that has ended may take to be read.
 const LOG_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Which program it is, as far as its arguments and counters differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Embedded,
-    WireguardGo,
-    Boringtun,
-    Gotatun,
-    Other,
-}
-
-impl Kind {
-    /// From what the program itself says, which a renamed file cannot falsify.
-    fn from_version(text: &str) -> Self {
-        let text = text.to_ascii_lowercase();
-        if text.contains("wireguard-go") {
-            Self::WireguardGo
-        } else if text.contains("gotatun") {
-            Self::Gotatun
-        } else if text.contains("boringtun") {
-            Self::Boringtun
-        } else if text.starts_with("wglab ") {
-            Self::Embedded
-        } else {
-            Self::Other
-        }
-    }
-
-    pub(super) fn counters_mean(self) -> CountersMean {
-        match self {
-            Self::Embedded | Self::WireguardGo | Self::Gotatun => CountersMean::UdpPayload,
-            Self::Boringtun => CountersMean::InnerPackets,
-            Self::Other => CountersMean::Unknown,
-        }
-    }
-
-    fn arguments(self, interface: &str) -> Vec<&str> {
-        match self {
-            // Without this it changes to the user who logged in, and cannot remove its socket.
-            Self::Boringtun => {
-                vec!["--foreground", "--disable-drop-privileges", "--verbosity", "info", interface]
-            }
-            Self::Gotatun => vec!["--foreground", "--disable-drop-privileges", interface],
-            // The embedded engine has a command line of its own.
-            Self::Embedded | Self::WireguardGo | Self::Other => vec!["-f", interface],
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(in crate::tunnel) struct Process {
@@ -93,7 +41,7 @@ pub(in crate::tunnel) struct Process {
     child: Child,
     /// How it ended, once it did.
     ended: Option<ExitStatus>,
-    log: Arc<Mutex<VecDeque<String>>>,
+    log: Log,
     readers: Vec<JoinHandle<()>>,
     /// The embedded engine ends when this closes, so it cannot outlive a process that was killed.
     lifeline: Option<ChildStdin>,
@@ -163,7 +111,7 @@ fn spawn(
         .process_group(0)
         .spawn()
         .map_err(|source| TunnelError::Start { program: program.to_owned(), source })?;
-    let log = Arc::new(Mutex::new(VecDeque::new()));
+    let log = Log::default();
     let lifeline = child.stdin.take();
     let mut readers = Vec::new();
     let streams: [Option<Box<dyn Read + Send>>; 2] = [
@@ -177,13 +125,13 @@ fn spawn(
         interface: interface.to_owned(),
         child,
         ended: None,
-        log: Arc::clone(&log),
+        log: log.clone(),
         readers: Vec::new(),
         lifeline,
     };
     for stream in streams.into_iter().flatten() {
-        let log = Arc::clone(&log);
-        let spawned = thread::Builder::new().name("wg-log".to_owned()).spawn(move || keep_log(stream, &log));
+        let log = log.clone();
+        let spawned = thread::Builder::new().name("wg-log".to_owned()).spawn(move || log.keep(stream));
         match spawned {
             Ok(reader) => readers.push(reader),
             Err(source) => {
@@ -196,53 +144,6 @@ fn spawn(
     Ok(process)
 }
 
-/// Copies lines into the ring until the process closes its end.
-fn keep_log(stream: impl Read, log: &Mutex<VecDeque<String>>) {
-    let mut reader = BufReader::new(stream);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        // A line without end must not grow without end.
-        match (&mut reader).take(LOG_LINE_BYTES as u64).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let mut text = plain(&String::from_utf8_lossy(&line));
-        if text.is_empty() {
-            continue;
-        }
-        // Some of a line may be in another encoding, but not most of it.
-        let strange = text.chars().filter(|character| *character == char::REPLACEMENT_CHARACTER).count();
-        let mut lines = log.lock().unwrap_or_else(PoisonError::into_inner);
-        if strange * 4 > text.chars().count() {
-            if lines.back().is_some_and(|last| last == NO_TEXT) {
-                continue;
-            }
-            NO_TEXT.clone_into(&mut text);
-        }
-        if lines.len() == LOG_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(text);
-    }
-}
-
-/// A line without colours and other control sequences (ECMA-48 section 5.4: CSI, parameters, one final byte).
-fn plain(line: &str) -> String {
-    let mut out = String::with_capacity(line.len());
-    let mut characters = line.trim_end().chars().peekable();
-    while let Some(character) = characters.next() {
-        if character == '\u{1b}' {
-            if characters.next_if_eq(&'[').is_some() {
-                characters.by_ref().find(|character| ('\u{40}'..='\u{7e}').contains(character));
-            }
-        } else if !character.is_control() {
-            out.push(character);
-        }
-    }
-    out
-}
-
 fn remove_stale_socket(interface: &str) -> Result<(), TunnelError> {
     match std::fs::remove_file(client::socket_path(interface)) {
         Ok(()) => Ok(()),
@@ -251,61 +152,6 @@ fn remove_stale_socket(interface: &str) -> Result<(), TunnelError> {
             Err(TunnelError::Socket { action: "remove the stale socket of", interface: interface.to_owned(), source })
         }
     }
-}
-
-/// The first line that `--version` prints; `None` if it prints nothing.
-fn ask_version(program: &Path) -> Result<Option<String>, TunnelError> {
-    let failed = |source| TunnelError::Start { program: program.to_owned(), source };
-    let mut child = Command::new(program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
-    let begin = Instant::now();
-    while reap(&mut child).map_err(failed)?.is_none() {
-        if begin.elapsed() > VERSION_TIMEOUT {
-            kill_group(&child);
-            child.wait().map_err(failed)?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    let said = [child.stdout.take().map(at_hand), child.stderr.take().map(at_hand)];
-    let text = |bytes: &[u8]| {
-        String::from_utf8_lossy(bytes).lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
-    };
-    Ok(said.iter().flatten().find_map(|said| text(said)))
-}
-
-/// What a pipe holds, without waiting for its end: somebody who left the group may keep it open.
-fn at_hand(mut pipe: impl Read + AsFd) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok() {
-        // What was read before the pipe was empty is kept.
-        let _would_block = pipe.read_to_end(&mut bytes);
-    }
-    bytes
-}
-
-/// Reaps a child that has ended, and kills what is left of its group first: until then its process id is its own.
-fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    let pid = Pid::from_raw(child.id().cast_signed());
-    match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
-        Ok(WaitStatus::StillAlive) => Ok(None),
-        Ok(_) => {
-            kill_group(child);
-            child.try_wait()
-        }
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Kills a child that is not reaped yet, and all that it started but for what left its group.
-fn kill_group(child: &Child) {
-    let _already_gone = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
 }
 
 impl Process {
@@ -323,12 +169,7 @@ impl Process {
 
     /// The end of its log, or a word that there is none.
     pub(in crate::tunnel) fn last_lines(&self) -> String {
-        let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.is_empty() {
-            return "    (it wrote nothing)".to_owned();
-        }
-        let skipped = lines.len().saturating_sub(SHOWN_LINES);
-        lines.iter().skip(skipped).map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+        self.log.last_lines()
     }
 
     fn wait_for_socket(&mut self, label: &str) -> Result<(), TunnelError> {
@@ -444,16 +285,7 @@ fn parse_usage(pid: u32, stat: &str, status: &str) -> Option<ProcessStatus> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn programs_are_known_by_what_they_say() {
-        assert_eq!(Kind::from_version("wireguard-go v0.0.20250522"), Kind::WireguardGo);
-        assert_eq!(Kind::from_version("wglab 0.1.0"), Kind::Embedded);
-        assert_eq!(Kind::from_version("boringtun 0.7.1"), Kind::Boringtun);
-        assert_eq!(Kind::from_version("gotatun-cli 0.10.2"), Kind::Gotatun);
-        assert_eq!(Kind::from_version(""), Kind::Other);
-    }
-
-    /// What a script starts holds its output open after it: neither its end nor the question for its version waits for that.
+    /// What a script starts holds its output open after it: its end does not wait for that.
     #[test]
     fn a_process_ends_with_what_it_started() {
         for script in
@@ -472,13 +304,6 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(4), "{script}: {:?}", begin.elapsed());
             assert!(process.ended.is_some(), "{script}");
         }
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("daemon");
-        std::fs::write(&program, "#!/bin/sh\nsetsid sleep 6 &\nsleep 67 &\necho mine 1.0\n").unwrap();
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let begin = Instant::now();
-        assert_eq!(ask_version(&program).unwrap().as_deref(), Some("mine 1.0"));
-        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     }
 
     #[test]
@@ -488,31 +313,5 @@ mod tests {
         assert_eq!(usage.cpu_user, Duration::from_millis(1500));
         assert_eq!(usage.cpu_time(), Duration::from_secs(2));
         assert_eq!(usage.peak_rss_bytes, 2 << 20);
-    }
-
-    #[test]
-    fn lines_lose_their_colours() {
-        assert_eq!(plain("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m\tup [1]\r\n"), "12:00  INFOup [1]");
-        assert_eq!(plain("\u{1b}"), "");
-        assert_eq!(plain("\u{1b}[1;32"), "");
-    }
-
-    #[test]
-    fn what_is_no_text_is_no_line() {
-        let log = Mutex::new(VecDeque::new());
-        let text = [&b"up\nna\xefve\n"[..], &[0x80; 3000], b"\n", &[0xfe, 1, b'\n'].repeat(100), b"down\n"].concat();
-        keep_log(&text[..], &log);
-        assert_eq!(log.into_inner().unwrap(), ["up", "na\u{fffd}ve", NO_TEXT, "down"]);
-    }
-
-    #[test]
-    fn the_log_keeps_its_end_and_cuts_endless_lines() {
-        let log = Mutex::new(VecDeque::new());
-        let text: String = (0..100).map(|line| format!("line {line}\n")).collect::<String>() + &"x".repeat(2000);
-        keep_log(text.as_bytes(), &log);
-        let lines = log.into_inner().unwrap();
-        assert_eq!(lines.len(), LOG_LINES);
-        assert!(lines.iter().all(|line| line.len() <= LOG_LINE_BYTES));
-        assert_eq!(lines.back().unwrap(), &"x".repeat(500));
     }
 }

@@ -1,6 +1,9 @@
+use std::time::{Duration, SystemTime};
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::tunnel::keys::{PresharedKey, PrivateKey, PublicKey};
 
 fn key(byte: u8) -> PublicKey {
     PublicKey::from_bytes([byte; 32]).unwrap()

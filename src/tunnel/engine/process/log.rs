@@ -1,0 +1,111 @@
+//! The end of what a process wrote, for the errors that quote it.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Lines of log that are kept, and characters of each.
+const LOG_LINES: usize = 50;
+const LOG_LINE_BYTES: usize = 500;
+/// What stands in the log for what cannot be read.
+const NO_TEXT: &str = "(bytes that are no text)";
+/// Lines of log that an error shows.
+const SHOWN_LINES: usize = 15;
+
+/// The last lines of a process's output; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Log(Arc<Mutex<VecDeque<String>>>);
+
+impl Log {
+    /// Copies lines into the ring until the process closes its end.
+    pub(super) fn keep(&self, stream: impl Read) {
+        let mut reader = BufReader::new(stream);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // A line without end must not grow without end.
+            match (&mut reader).take(LOG_LINE_BYTES as u64).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            let mut text = plain(&String::from_utf8_lossy(&line));
+            if text.is_empty() {
+                continue;
+            }
+            // Some of a line may be in another encoding, but not most of it.
+            let strange = text.chars().filter(|character| *character == char::REPLACEMENT_CHARACTER).count();
+            let mut lines = self.lines();
+            if strange * 4 > text.chars().count() {
+                if lines.back().is_some_and(|last| last == NO_TEXT) {
+                    continue;
+                }
+                NO_TEXT.clone_into(&mut text);
+            }
+            if lines.len() == LOG_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(text);
+        }
+    }
+
+    /// The end of its log, or a word that there is none.
+    pub(super) fn last_lines(&self) -> String {
+        let lines = self.lines();
+        if lines.is_empty() {
+            return "    (it wrote nothing)".to_owned();
+        }
+        let skipped = lines.len().saturating_sub(SHOWN_LINES);
+        lines.iter().skip(skipped).map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    }
+
+    fn lines(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A line without colours and other control sequences (ECMA-48 section 5.4: CSI, parameters, one final byte).
+fn plain(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut characters = line.trim_end().chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            if characters.next_if_eq(&'[').is_some() {
+                characters.by_ref().find(|character| ('\u{40}'..='\u{7e}').contains(character));
+            }
+        } else if !character.is_control() {
+            out.push(character);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_lose_their_colours() {
+        assert_eq!(plain("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m\tup [1]\r\n"), "12:00  INFOup [1]");
+        assert_eq!(plain("\u{1b}"), "");
+        assert_eq!(plain("\u{1b}[1;32"), "");
+    }
+
+    #[test]
+    fn what_is_no_text_is_no_line() {
+        let log = Log::default();
+        let text = [&b"up\nna\xefve\n"[..], &[0x80; 3000], b"\n", &[0xfe, 1, b'\n'].repeat(100), b"down\n"].concat();
+        log.keep(&text[..]);
+        assert_eq!(*log.lines(), ["up", "na\u{fffd}ve", NO_TEXT, "down"]);
+    }
+
+    #[test]
+    fn the_log_keeps_its_end_and_cuts_endless_lines() {
+        let log = Log::default();
+        let text: String = (0..100).map(|line| format!("line {line}\n")).collect::<String>() + &"x".repeat(2000);
+        log.keep(text.as_bytes());
+        let lines = log.lines();
+        assert_eq!(lines.len(), LOG_LINES);
+        assert!(lines.iter().all(|line| line.len() <= LOG_LINE_BYTES));
+        assert_eq!(lines.back().unwrap(), &"x".repeat(500));
+    }
+}
