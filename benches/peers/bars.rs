@@ -13,8 +13,8 @@ struct Bar {
     name: &'static str,
     what: What,
     stacks: &'static [&'static str],
-    /// The guest's GRO: on or off.
-    gro: bool,
+    /// The guest's GRO, where the bar is about one of the two alone.
+    gro: Option<bool>,
     /// One peer, or the fastest.
     against: Option<&'static str>,
     floor: f64,
@@ -28,7 +28,7 @@ const BARS: &[Bar] = &[
         name: "TCP 1/4/8, merged-all",
         what: What::Throughput,
         stacks: &["merged-all"],
-        gro: false,
+        gro: None,
         against: None,
         floor: 1.5,
         bar: 2.0,
@@ -37,7 +37,7 @@ const BARS: &[Bar] = &[
         name: "TCP 1/4/8, merged-tcp",
         what: What::Throughput,
         stacks: &["merged-tcp"],
-        gro: false,
+        gro: None,
         against: None,
         floor: 1.2,
         bar: 1.5,
@@ -46,7 +46,7 @@ const BARS: &[Bar] = &[
         name: "TCP 1/4/8, unmerged",
         what: What::Throughput,
         stacks: &["unmerged"],
-        gro: false,
+        gro: Some(false),
         against: None,
         floor: 1.2,
         bar: 1.5,
@@ -55,7 +55,7 @@ const BARS: &[Bar] = &[
         name: "TCP 1/4/8, unmerged, guest GRO on",
         what: What::Throughput,
         stacks: &["unmerged"],
-        gro: true,
+        gro: Some(true),
         against: None,
         floor: 1.5,
         bar: 1.75,
@@ -64,7 +64,7 @@ const BARS: &[Bar] = &[
         name: "UDP 1,372 B, loss under 0.1 %",
         what: What::Datagrams,
         stacks: ALL,
-        gro: false,
+        gro: None,
         against: None,
         floor: 1.0,
         bar: 1.5,
@@ -73,7 +73,7 @@ const BARS: &[Bar] = &[
         name: "TCP_RR p50 against wireguard-go",
         what: What::RoundTrip,
         stacks: ALL,
-        gro: false,
+        gro: None,
         against: Some("wireguard-go"),
         floor: 0.6,
         bar: 0.5,
@@ -82,7 +82,7 @@ const BARS: &[Bar] = &[
         name: "TCP_RR p50 against boringtun-cli",
         what: What::RoundTrip,
         stacks: ALL,
-        gro: false,
+        gro: None,
         against: Some("boringtun-cli"),
         floor: 1.0,
         bar: 0.8,
@@ -126,18 +126,16 @@ pub(crate) fn judge(cells: &[Figures], runs: &[&Run], bound: f64) -> Vec<Judged>
 
 fn ratio(bar: &Bar, cells: &[Figures]) -> Judged {
     // Where GRO could not be set, nodes are as they were made: veth has it off (Linux, drivers/net/veth.c).
-    let gro = |cell: &&Figures| match cell.level(Factor::Settings) {
-        "gro-on" => bar.gro,
-        _ => !bar.gro,
-    };
+    let gro = |cell: &&Figures| bar.gro.is_none_or(|gro| gro == (cell.level(Factor::Settings) == "gro-on"));
     let about = cells.iter().filter(|cell| cell.what == bar.what && bar.stacks.contains(&cell.level(Factor::Stack)));
-    let ratios = about.filter(gro).filter_map(|cell| {
-        let peer = match bar.against {
-            Some(peer) => peer,
-            None => cell.fastest()?,
-        };
-        Some((cell.ratio(peer)?, cell, peer))
-    });
+    let compared: Vec<(&Figures, &str)> = about
+        .filter(gro)
+        .filter_map(|cell| Some((cell, bar.against.or_else(|| cell.fastest())?)))
+        .filter(|(cell, peer)| cell.engines.contains_key(*peer))
+        .collect();
+    // A peer has a figure here and ours has none: that is no reason to look elsewhere.
+    let without = compared.iter().filter(|(cell, _)| !cell.engines.contains_key(OURS)).count();
+    let ratios = compared.iter().filter_map(|(cell, peer)| Some((cell.ratio(peer)?, *cell, *peer)));
     let more = bar.what.more();
     let worst = ratios.min_by(
         |(one, ..), (other, ..)| {
@@ -150,18 +148,19 @@ fn ratio(bar: &Bar, cells: &[Figures]) -> Judged {
         name: bar.name,
         floor: format!("{mark} {} x", bar.floor),
         bar: format!("{} x", bar.bar),
-        holds: worst.as_ref().is_some_and(|(ratio, ..)| meets(ratio.value, bar.floor)),
-        reached: worst.as_ref().is_some_and(|(ratio, ..)| meets(ratio.value, bar.bar)),
+        holds: without == 0 && worst.as_ref().is_some_and(|(ratio, ..)| meets(ratio.value, bar.floor)),
+        reached: without == 0 && worst.as_ref().is_some_and(|(ratio, ..)| meets(ratio.value, bar.bar)),
         close: worst
             .as_ref()
             .and_then(|(ratio, ..)| ratio.interval)
             .is_some_and(|(low, high)| meets(low, bar.floor) != meets(high, bar.floor)),
         worst: worst.map(|(ratio, cell, peer)| {
-            let place: Vec<&str> = [Factor::Stack, Factor::Streams, Factor::Direction]
+            let place: Vec<&str> = [Factor::Stack, Factor::Settings, Factor::Streams, Factor::Direction]
                 .into_iter()
                 .filter_map(|factor| cell.cell.get(factor))
                 .collect();
-            format!("{ratio} {peer}, {}", place.join(" "))
+            let none = if without == 0 { String::new() } else { format!("; {without} cells without a figure of ours") };
+            format!("{ratio} {peer}, {}{none}", place.join(" "))
         }),
     }
 }

@@ -102,7 +102,16 @@ pub(crate) fn unequal(runs: &[&Run]) -> Vec<String> {
         }
     }
     let mut found = BTreeMap::<String, usize>::new();
-    for (field, values) in cells.into_values().flatten().filter(|(_, values)| values.len() > 1) {
+    let unknown = |cell: &Cell, field: &str, values: &BTreeMap<String, BTreeSet<String>>| {
+        // Datagrams have neither; every other condition must be known.
+        let of_tcp = field.ends_with(".mss") || field.ends_with(".congestion_control");
+        let must = !of_tcp || cell.get(Factor::Test).is_some_and(|test| test.starts_with("tcp"));
+        must && values.contains_key("not known")
+    };
+    let all = cells
+        .into_iter()
+        .flat_map(|(cell, fields)| fields.into_iter().map(move |(name, seen)| (cell.clone(), name, seen)));
+    for (_, field, values) in all.filter(|(cell, field, values)| values.len() > 1 || unknown(cell, field, values)) {
         let sides: Vec<String> = values
             .into_iter()
             .map(|(value, engines)| format!("{value} for {}", engines.into_iter().collect::<Vec<_>>().join(", ")))

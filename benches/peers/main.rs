@@ -111,6 +111,9 @@ fn bench(options: &Options) -> Result<ExitCode> {
     if options.gate && options.only.is_empty() {
         problems.extend(judged.iter().filter_map(bars::Judged::unmeasured));
     }
+    if options.gate && !cells.iter().any(|cell| cell.fastest().is_some_and(|peer| cell.ratio(peer).is_some())) {
+        problems.push("nothing was compared with a peer: a gate has nothing to judge".to_owned());
+    }
     text += &figures::table(&cells);
     text += &bars::note(&judged, bound);
     for problem in &problems {
@@ -152,6 +155,7 @@ fn measure(options: &Options, problems: &mut Vec<String>) -> Result<PathBuf> {
             PathBuf::from(format!("wglab-records/peers-{time}"))
         }
     };
+    ensure!(!out.join("runs.jsonl").exists(), "{} is a record already: choose another --out", out.display());
     let mut run = wglab();
     run.arg("run").arg(&topology).arg("--out").arg(&out).args(engines.iter().flat_map(|engine| ["--engine", engine]));
     run.args(options.only.iter().flat_map(|only| ["--only", only]));

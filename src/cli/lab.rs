@@ -48,7 +48,7 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         let missing = lab.unavailable();
         if !missing.is_empty() && !args.allow_partial {
             lab.down().await?;
-            bail!("{}; --allow-partial keeps the rest up", missing.join("; "));
+            bail!("{}\n  = help: --allow-partial keeps the rest up", missing.join("\n"));
         }
         missing.iter().for_each(|missing| output.note(missing));
         let beacon = Beacon::light(&plan.name, &lab.host_pids)?;

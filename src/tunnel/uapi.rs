@@ -1,6 +1,6 @@
 //! The cross-platform UAPI text protocol (wireguard.com/xplatform): requests and answers as values.
 //!
-//! Pure: text in, values out. Both roles are here, since this program is a client of other implementations and a
+//! Text in, values out; the system is asked for nothing but the number of a zone that an address names. Both roles are here, since this program is a client of other implementations and a
 //! server for `wg`. A request is read whole before anything is applied, so a bad line changes nothing.
 
 pub(super) mod client;

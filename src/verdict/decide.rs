@@ -134,9 +134,8 @@ pub enum Judgement {
 /// Judges what was measured. See `docs/statistics.md`, "The decision".
 pub fn decide(measured: &Measured, evidence: &Evidence) -> Decision {
     let policy = evidence.min_effect_shown(measured);
-    let noise_floor = measured.floor().map(|floor| measured.scale.change(floor));
-    let minimum = policy.max(noise_floor.unwrap_or(0.0));
     let mean = measured.mean().unwrap_or(0.0);
+    let minimum = policy.max(measured.floor_shown().unwrap_or(0.0));
     let change = measured.scale.change(mean);
     let agreeing = measured.scale.difference(policy * AGREEING_SHARE);
     let agree = measured.pairs.iter().filter(|(_, pair, _)| pair * mean > 0.0 && pair.abs() >= agreeing).count();

@@ -141,6 +141,12 @@ impl Measured {
     pub fn floor(&self) -> Option<f64> {
         self.noise.map(|noise| noise.floor(self.paired))
     }
+
+    /// The noise floor as it is printed in the direction of the change: as far down as +100 % is up is -50 %.
+    pub fn floor_shown(&self) -> Option<f64> {
+        let towards = self.mean().unwrap_or(0.0);
+        self.floor().map(|floor| self.scale.change(floor.copysign(towards)).abs())
+    }
 }
 
 /// Estimates the change of a metric over `pairs` from their runs at both levels. Paired within record, pair and round

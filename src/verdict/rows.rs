@@ -256,7 +256,7 @@ impl<'a> Context<'a> {
             agree: decision.map_or(0, |decision| decision.agree),
             paired: measured.map_or(0, |measured| measured.paired),
             minimum: decision.map_or_else(|| self.min_effect(draft), |decision| decision.minimum),
-            floor: measured.and_then(|measured| Some(measured.scale.change(measured.floor()?))),
+            floor: measured.and_then(Measured::floor_shown),
             judged: draft.judged,
             verdict: outcome.verdict,
             together: outcome.together,

@@ -144,6 +144,7 @@ pub(super) fn add(draft: &mut Draft, sources: &[Source], resolve: &dyn Fn(&str) 
             }
         }
     }
+    draft.leave_out_twins();
     for (index, other, place) in silent {
         if index < other && !draft.pairs.contains(&(index, other)) && !draft.pairs.contains(&(other, index)) {
             let names = [&draft.nodes[index].name, &draft.nodes[other].name];

@@ -171,6 +171,26 @@ impl Draft {
         self.nodes.len() - 1
     }
 
+    /// Hosts behind one NAT are all known by its address, each at a port of its own: the first keeps it.
+    pub(super) fn leave_out_twins(&mut self) {
+        let mut holders: BTreeMap<(Underlay, IpAddr), String> = BTreeMap::new();
+        for node in &mut self.nodes {
+            let Node { name, addresses, remarks, .. } = node;
+            let known = !addresses.is_empty();
+            addresses.retain(|underlay, address| {
+                let Some(holder) = holders.get(&(*underlay, address.ip)) else {
+                    holders.insert((*underlay, address.ip), name.clone());
+                    return true;
+                };
+                remarks.push(format!("its {} is {holder}'s too, as of hosts behind one NAT: left out", address.ip));
+                false
+            });
+            if known && node.addresses.is_empty() && matches!(node.reach, Some(Reach::Assumed(_))) {
+                node.reach = None;
+            }
+        }
+    }
+
     /// Private addresses of different networks do not reach each other: leaves out those that no other node shares.
     /// Clouds route private networks to single addresses, so that a prefix of one address says nothing.
     pub(super) fn leave_out_lonely(&mut self) {

@@ -194,6 +194,18 @@ fn what_is_not_known_is_left_to_be_filled_in_and_never_made_up() {
 }
 
 #[test]
+fn of_peers_behind_one_nat_one_is_measured() {
+    let peers = [(1, Some("203.0.113.5:51820")), (2, Some("203.0.113.5:51821"))];
+    let hub = source("hub", &conf(0, &peers), Some(facts(&[("eth0", 1500, &["192.0.2.1/24"])])));
+    let mut draft = Draft::default();
+    conf::add(&mut draft, &[hub], &resolver);
+    let (text, missing) = write::topology(&draft);
+    assert_eq!(Topology::parse("t", &text).unwrap().nodes.len(), 2, "{text}");
+    assert!(matches!(&missing[..], [missing] if !missing.named), "{missing:?}");
+    assert!(text.contains("behind one NAT"), "{text}");
+}
+
+#[test]
 fn ends_of_which_neither_can_call_are_no_pair() {
     let fra = source("fra", &conf(0, &[(1, None)]), None);
     let hel = source("hel", &conf(1, &[(0, None)]), None);

@@ -143,7 +143,7 @@ fn json_carries_cells_and_the_comparison() {
             "agree": 1,
             "paired": 3,
             "minimum": 0.05,
-            "floor": 0.02041212473750431,
+            "floor": 0.020003804583128827,
             "judged": true,
             "verdict": "worse",
             "why": "more than the minimum of 5.0 %, and beyond chance",

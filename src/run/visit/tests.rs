@@ -56,9 +56,11 @@ async fn a_stop_that_comes_too_late_leaves_both_agents_in_step() {
 fn busy_processors_bind_what_fills_them_and_not_one_exchange_at_a_time() {
     let busy = |softirq_ns| CpuTimes { system_ns: 990 - softirq_ns, softirq_ns, idle_ns: 10, ..CpuTimes::default() };
     let is = |kind, softirq_ns| {
-        let mut outcome = JobOutcome::default();
-        outcome.meters.length_ns = 1_000;
-        outcome.meters.cpus = Some([(0, busy(softirq_ns)), (1, busy(0))].into());
+        let outcome = serde_json::from_value(serde_json::json!({
+            "traffic": {"role": "client", "kind": "tcp-rr", "direction": "forward", "counts": {}, "conditions": {}},
+            "meters": {"length_ns": 1_000, "cpus": {"0": busy(softirq_ns), "1": busy(0)}}, "tunnels": {},
+        }))
+        .unwrap();
         full(&outcome, kind, "this machine's").map(|bottleneck| bottleneck.is)
     };
     assert_eq!(is(TestKind::TcpStream, 0).as_deref(), Some("CPU"));

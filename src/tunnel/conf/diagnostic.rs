@@ -166,7 +166,8 @@ fn is_secret(key: &str) -> bool {
 /// Hides words that are long enough to be most of a key.
 fn mask_words(line: &str, out: &mut String) {
     const SHORTEST: usize = 24;
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=_-".contains(c);
+    // A `=` only ever pads a key's end: what stands before one is a word of its own, and `PersistentKeepalive=70000` two.
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
     let mut rest = line;
     while !rest.is_empty() {
         let length = rest.find(|c| !is_part(c)).unwrap_or(rest.len());

@@ -98,6 +98,14 @@ pub(super) fn sections<'a>(bytes: &[u8], text: &'a str, remarks: &mut Remarks<'_
             }
             remarks.warning(span, format!("{message}; it is in a comment, which wg passes over"), help);
         }
+        if let Some((at, odd)) = code.char_indices().find(|(_, c)| c.is_whitespace() && !c.is_ascii())
+            && !is_hook(code)
+        {
+            // A web page's no-break space, say. To wg it is part of the key or the value.
+            let help = "write a plain space, or none";
+            remarks.problem(begin + at..begin + at + odd.len_utf8(), "this white space is none to wg", help);
+            continue;
+        }
         if let Some(said) = line[code.len()..].strip_prefix('#').and_then(comment_name) {
             match sections.last_mut().filter(|section| section.entries.is_empty() && code.trim().is_empty()) {
                 Some(section) => section.name = section.name.take().or(Some(said)),
@@ -139,6 +147,12 @@ pub(super) fn sections<'a>(bytes: &[u8], text: &'a str, remarks: &mut Remarks<'_
         remarks.problem(0..0, "the file configures nothing", "write an [Interface], and a [Peer] for each peer");
     }
     sections
+}
+
+/// Whether a line is a hook's: a shell reads it, and takes any text.
+fn is_hook(code: &str) -> bool {
+    let key = code.split('=').next().unwrap_or_default().trim_matches([' ', '\t']);
+    ["PreUp", "PostUp", "PreDown", "PostDown"].iter().any(|hook| key.eq_ignore_ascii_case(hook))
 }
 
 /// What a line cannot hold: where, how long, what it is, what to do.

@@ -19,7 +19,7 @@ pub struct SetDevice {
     pub listen_port: Option<u16>,
     /// `SO_MARK`; the inner `None` clears it.
     pub fwmark: Option<Option<u32>>,
-    /// Whether peers that are not named go away.
+    /// Whether the peers there are go away first; who is named is then a new one.
     pub replace_peers: bool,
     /// The peers, in the order of the request.
     pub peers: Vec<SetPeer>,
@@ -164,7 +164,13 @@ impl SetDevice {
                 }
                 "endpoint" => peer.endpoint = Some(endpoint(value).ok_or_else(wrong)?),
                 "persistent_keepalive_interval" => peer.keepalive = Some(number_in(value).ok_or_else(wrong)?),
-                "replace_allowed_ips" => peer.replace_allowed_ips = yes(value).ok_or_else(wrong)?,
+                "replace_allowed_ips" => {
+                    peer.replace_allowed_ips = yes(value).ok_or_else(wrong)?;
+                    // Those that its section gave it before as well.
+                    if peer.replace_allowed_ips {
+                        peer.allowed_ips.clear();
+                    }
+                }
                 "allowed_ip" => {
                     let (add, prefix) = match value.as_bytes().first() {
                         Some(b'-') => (false, &value[1..]),

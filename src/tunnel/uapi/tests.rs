@@ -167,3 +167,23 @@ proptest! {
         let _ = SetDevice::parse(cut);
     }
 }
+
+#[test]
+fn endpoints_may_name_their_zone() {
+    let text = format!("public_key={}\nendpoint=[fe80::1%lo]:51820\n", key(2).to_hex());
+    let endpoint = Some("[fe80::1%1]:51820".parse().unwrap());
+    assert_eq!(SetDevice::parse(&text).unwrap().peers[0].endpoint, endpoint, "as wg writes it");
+    assert_eq!(GetDevice::parse(&format!("{text}errno=0\n\n")).unwrap().peers[0].endpoint, endpoint);
+    for none in ["[fe80::1%none]:1", "[fe80::1%lo]:0", "[fe80::1%lo]:+1", "[192.0.2.1%lo]:1", "fe80::1%lo:1"] {
+        assert!(SetDevice::parse(&format!("public_key={}\nendpoint={none}\n", key(2).to_hex())).is_err(), "{none}");
+    }
+}
+
+#[test]
+fn prefixes_before_replace_allowed_ips_are_replaced_too() {
+    let text = format!(
+        "public_key={}\nallowed_ip=10.1.0.0/16\nreplace_allowed_ips=true\nallowed_ip=10.2.0.0/16\n",
+        key(2).to_hex()
+    );
+    assert_eq!(SetDevice::parse(&text).unwrap().peers[0].allowed_ips, [("10.2.0.0/16".parse().unwrap(), true)]);
+}

@@ -1,7 +1,7 @@
 //! How single values are written and read.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use zeroize::Zeroizing;
 
@@ -55,11 +55,19 @@ pub(super) fn optional_preshared_key(value: &str) -> Option<Option<PresharedKey>
 /// An endpoint that packets can be sent to: port 0 cannot. An IPv4 address in IPv6's clothes is an IPv4 address, as which
 /// its datagrams will come back.
 pub(super) fn endpoint(value: &str) -> Option<SocketAddr> {
-    let mut endpoint: SocketAddr = value.parse().ok()?;
+    let mut endpoint: SocketAddr = value.parse().ok().or_else(|| with_named_zone(value))?;
     if let IpAddr::V6(v6) = endpoint.ip()
         && let Some(v4) = v6.to_ipv4_mapped()
     {
         endpoint = SocketAddr::new(v4.into(), endpoint.port());
     }
     (endpoint.port() != 0).then_some(endpoint)
+}
+
+/// `[fe80::1%eth0]:51820`: `wg` and wireguard-go write the zone's name.
+fn with_named_zone(value: &str) -> Option<SocketAddr> {
+    let (address, rest) = value.strip_prefix('[')?.split_once('%')?;
+    let (zone, port) = rest.split_once("]:")?;
+    let scope = nix::net::if_::if_nametoindex(zone).ok()?;
+    Some(SocketAddrV6::new(address.parse().ok()?, number_in(port)?, 0, scope).into())
 }

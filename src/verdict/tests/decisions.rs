@@ -195,6 +195,20 @@ fn what_repeated_visits_differ_by_is_the_least_change() {
 }
 
 #[test]
+fn a_fall_beyond_the_noise_floor_is_called_like_the_rise_back() {
+    // The levels swing threefold together, and lie five times apart: a floor of +180 % is one of -64 %.
+    let swing = [1.0, 3.0, 1.0, 3.0, 1.0, 3.0];
+    let jitter = [1.0, 1.004, 0.996, 1.002, 0.998, 1.0];
+    let base = swing.map(|factor| 1e9 * factor);
+    let fifth: Vec<f64> = base.iter().zip(jitter).map(|(value, jitter)| value * 0.2 * jitter).collect();
+    let row = verdict_of(&base, &fifth, RATE, &Policy::default());
+    assert_eq!(row.verdict, Some(Verdict::Worse), "{}", row.why);
+    assert!(row.minimum < 0.8, "{}", row.minimum);
+    let row = verdict_of(&fifth, &base, RATE, &Policy::default());
+    assert_eq!(row.verdict, Some(Verdict::Better), "{}", row.why);
+}
+
+#[test]
 fn a_row_carries_the_command_that_repeats_it() {
     let row = within(&two_pairs([1.2, 1.2], 0.01), &Policy::default()).rows.remove(0);
     assert_eq!(row.command, "wglab run pair --seed 7");

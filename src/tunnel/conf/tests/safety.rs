@@ -56,6 +56,23 @@ fn bytes_that_are_no_text() {
 }
 
 #[test]
+fn white_space_that_is_none_to_wg() {
+    // U+00A0 comes from web pages, U+3000 from input methods.
+    for space in ['\u{a0}', '\u{2003}', '\u{3000}', '\u{2028}'] {
+        for line in [
+            format!("AllowedIPs{space}= 10.5.0.0/16"),
+            format!("{space}AllowedIPs = 10.5.0.0/16"),
+            format!("AllowedIPs = 10.5.0.0/16,{space}10.6.0.0/16"),
+            format!("Endpoint = 192.0.2.1:51820{space}"),
+        ] {
+            assert!(refused_in_peer(&line).message.contains("white space"), "{line:?}");
+        }
+        assert!(quick(&whole(&format!("PostUp = echo a{space}b"), &format!("# a{space}b"))).is_ok());
+        assert!(quick(&whole("", "").replace("[Peer]", &format!("[Peer]{space}"))).is_err());
+    }
+}
+
+#[test]
 fn size_is_no_matter() {
     let prefixes: Vec<String> = (0..100_000).map(|n| format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255)).collect();
     let begin = std::time::Instant::now();
@@ -102,6 +119,14 @@ fn all_problems_of_a_file_are_told() {
       |
       = help: an MTU is 68 to 65535 bytes, a whole number without unit; 1420 suits Ethernet
     ");
+}
+
+#[test]
+fn a_line_without_spaces_is_shown_as_it_stands() {
+    for line in ["PersistentKeepalive=70000", "Endpoint=some-long-host-name.example.com"] {
+        let error = quick(&format!("[Interface]\nPrivateKey={K1}\n[Peer]\nPublicKey={K2}\n{line}\n")).unwrap_err();
+        assert!(error.render(false).contains(line), "{error}");
+    }
 }
 
 #[test]

@@ -136,11 +136,12 @@ fn serve_timed(requests: Timed<'_>, mut answers: Timed<'_>, busy: &AtomicBool, d
     let mut reader = BufReader::new(requests.take(REQUEST_LIMIT));
     loop {
         reader.get_mut().get_mut().again();
+        reader.get_mut().set_limit(REQUEST_LIMIT);
         let Some(request) = read_request(&mut reader)? else { return Ok(()) };
         busy.store(true, Ordering::Release);
         let answer = match std::str::from_utf8(&request) {
             Ok(request) => answer(request, device),
-            Err(_) => Zeroizing::new(format!("errno={}\n\n", errno::EPROTO)),
+            Err(_) => refusal(errno::EPROTO),
         };
         answers.again();
         answers.write_all(answer.as_bytes())?;
@@ -169,6 +170,11 @@ fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<Zeroizing<Ve
     }
 }
 
+/// Negative, as wireguard-go answers: `wg` negates it again, and says "Unknown error -98" of a positive one.
+fn refusal(errno: i32) -> Zeroizing<String> {
+    Zeroizing::new(format!("errno={}\n\n", -errno))
+}
+
 fn answer(request: &str, device: &Device) -> Zeroizing<String> {
     let (operation, body) = request.split_once('\n').unwrap_or((request, ""));
     let result = match operation {
@@ -190,7 +196,7 @@ fn answer(request: &str, device: &Device) -> Zeroizing<String> {
         },
         _ => Err(errno::EPROTO),
     };
-    Zeroizing::new(format!("errno={}\n\n", result.err().unwrap_or(0)))
+    refusal(result.err().unwrap_or(0))
 }
 
 /// `public_key=` and `nanoseconds=`: sessions that were made meanwhile, as one line of JSON.

@@ -6,8 +6,8 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -21,25 +21,27 @@ use crate::units::Ratio;
 #[derive(Debug)]
 struct Treadmill {
     share: Ratio,
-    /// The thread's processor time when it was let go, in nanoseconds; negative before the first read.
-    let_go: AtomicI64,
+    /// Who was let go last, and its processor time then, in nanoseconds. A lane hands the way out from thread to thread, whose
+    /// processor times have nothing to do with each other.
+    let_go: Mutex<Option<(ThreadId, i64)>>,
 }
 
 impl Treadmill {
     fn new(share: Ratio) -> Self {
-        Self { share, let_go: AtomicI64::new(-1) }
+        Self { share, let_go: Mutex::default() }
     }
 
     fn run(&self) -> io::Result<()> {
-        let begin = worked()?;
-        let last = self.let_go.load(Ordering::Relaxed);
+        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        let (me, begin) = (thread::current().id(), worked()?);
+        let last = let_go.filter(|(who, _)| *who == me).map_or(begin, |(_, time)| time);
         let debt = Duration::from_nanos(begin.saturating_sub(last).unsigned_abs()).mul_f64(self.share.fraction());
         let mut now = begin;
-        while last >= 0 && Duration::from_nanos(now.saturating_sub(begin).unsigned_abs()) < debt {
+        while Duration::from_nanos(now.saturating_sub(begin).unsigned_abs()) < debt {
             std::hint::spin_loop();
             now = worked()?;
         }
-        self.let_go.store(now, Ordering::Relaxed);
+        *let_go = Some((me, now));
         Ok(())
     }
 }
@@ -151,8 +153,23 @@ mod tests {
 
         // Asleep for a hundred times as long: next to nothing is owed. In processor time, so that other load is no matter.
         let before = worked().unwrap();
-        std::thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
         treadmill.run().unwrap();
         assert!(worked().unwrap() - before < 50_000_000);
+    }
+
+    /// A lane hands the way out from one thread to the other: their processor times have nothing to do with each other.
+    #[test]
+    fn another_thread_owes_nothing_for_what_the_one_before_it_worked() {
+        let treadmill = Arc::new(Treadmill::new("50%".parse().unwrap()));
+        work_until(worked().unwrap() + 200_000_000);
+        treadmill.run().unwrap();
+        let other = thread::spawn(move || {
+            let before = worked().unwrap();
+            treadmill.run().unwrap();
+            worked().unwrap() - before
+        });
+        let paid = other.join().unwrap();
+        assert!(paid < 20_000_000, "a thread that did nothing was kept busy for {paid} ns");
     }
 }

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -225,6 +226,8 @@ fn answer(device: &Device, peer: &Arc<Peer>, message: &Message, out: &mut SendBa
     if kind != message::COOKIE && crypto.endpoint != Some(message.from) {
         device.counters.add(Event::Roamed, usize::from(crypto.endpoint.is_some()));
         crypto.endpoint = Some(message.from);
+        // Another path may take what the old one refused.
+        peer.gso_refused.store(false, Ordering::Relaxed);
     }
     if let Some(len) = reply {
         crypto.note_sent(&buffer[..len]);

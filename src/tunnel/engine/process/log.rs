@@ -28,7 +28,7 @@ impl Log {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
-            let mut text = plain(&String::from_utf8_lossy(&line));
+            let mut text = without_keys(&plain(&String::from_utf8_lossy(&line)));
             if text.is_empty() {
                 continue;
             }
@@ -79,6 +79,31 @@ fn plain(line: &str) -> String {
     out
 }
 
+/// A line without what may be a key, in base64 or in hexadecimal: errors and records are shown to others. Some engines log their
+/// configuration.
+fn without_keys(line: &str) -> String {
+    const KEY: &str = "(a key)";
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/".contains(c);
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while !rest.is_empty() {
+        let (word, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+        rest = behind;
+        if word.len() == 43 && rest.starts_with('=') {
+            out.push_str(KEY);
+            rest = &rest[1..];
+        } else if word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            out.push_str(KEY);
+        } else {
+            out.push_str(word);
+            let next = rest.find(is_part).unwrap_or(rest.len());
+            out.push_str(&rest[..next]);
+            rest = &rest[next..];
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +113,24 @@ mod tests {
         assert_eq!(plain("\u{1b}[2m12:00\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m\tup [1]\r\n"), "12:00  INFOup [1]");
         assert_eq!(plain("\u{1b}"), "");
         assert_eq!(plain("\u{1b}[1;32"), "");
+    }
+
+    #[test]
+    fn keys_are_not_kept() {
+        let (base64, hex) = (format!("{}=", "AQEB".repeat(10) + "AQE"), "4a".repeat(32));
+        for (line, kept) in [
+            (format!("PrivateKey = {base64}"), "PrivateKey = (a key)"),
+            (format!("private_key={hex}"), "private_key=(a key)"),
+            (format!("[{hex},{base64}{base64}] x"), "[(a key),(a key)(a key)] x"),
+            (
+                "/usr/bin/wireguard-go peer(AQEB…QEBA) 10.0.0.1/32".to_owned(),
+                "/usr/bin/wireguard-go peer(AQEB…QEBA) 10.0.0.1/32",
+            ),
+        ] {
+            let log = Log::default();
+            log.keep(line.as_bytes());
+            assert_eq!(*log.lines(), [kept]);
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Model {
             self.fwmark = mark;
         }
         if request.replace_peers {
-            self.peers.retain(|key, _| request.peers.iter().any(|peer| peer.public_key == *key));
+            self.peers.clear();
         }
         for wanted in &request.peers {
             if wanted.remove {
@@ -371,6 +371,36 @@ proptest! {
 }
 
 #[test]
+fn who_is_named_where_all_are_replaced_begins_anew() {
+    let mut server = Server::new();
+    server.set(&full());
+    // What `wg setconf` sends of a file that has a key and a prefix.
+    let peer = SetPeer {
+        replace_allowed_ips: true,
+        allowed_ips: vec![("10.8.0.0/16".parse().unwrap(), true)],
+        ..SetPeer::new(key(2))
+    };
+    server.set(&SetDevice { replace_peers: true, peers: vec![peer], ..SetDevice::default() });
+    let device = server.engine.device().get();
+    let [peer] = &device.peers[..] else { panic!("{} peers", device.peers.len()) };
+    assert_eq!((peer.preshared_key.is_some(), peer.endpoint, peer.keepalive), (false, None, 0));
+    assert_eq!(peer.allowed_ips, ["10.8.0.0/16".parse().unwrap()]);
+    // There is nobody left to be updated.
+    let peer = SetPeer { update_only: true, ..SetPeer::new(key(2)) };
+    server.set(&SetDevice { replace_peers: true, peers: vec![peer], ..SetDevice::default() });
+    assert!(server.engine.device().get().peers.is_empty());
+}
+
+#[test]
+fn a_client_that_stays_may_ask_for_more_than_one_request_may_hold() {
+    let mut server = Server::new();
+    let request = format!("set=1\n{}\n", "fwmark=1\n".repeat(1 << 20));
+    for _ in 0..8 {
+        assert_eq!(server.ask(request.as_bytes()).as_deref(), Some("errno=0\n\n"));
+    }
+}
+
+#[test]
 fn what_is_no_text_is_answered() {
     let mut server = Server::new();
     for (request, errno) in [
@@ -382,7 +412,7 @@ fn what_is_no_text_is_answered() {
         (b"set=1\n\n", 0),
     ] {
         let answer = server.ask(request);
-        assert_eq!(answer, Some(format!("errno={errno}\n\n")), "{:?}", String::from_utf8_lossy(request));
+        assert_eq!(answer, Some(format!("errno={}\n\n", -errno)), "{:?}", String::from_utf8_lossy(request));
     }
     assert!(server.ask(b"\n\n\nget=1\n\n").is_some_and(|answer| answer.contains("listen_port=")), "empty lines before");
     // A request that is never ended changes nothing.
@@ -543,6 +573,6 @@ fn handshakes_are_made_on_request_and_nonsense_is_refused() {
         (format!("{}\nnanoseconds=1\nx=1", of(1)), errno::EPROTO),
         ("nonsense".to_owned(), errno::EPROTO),
     ] {
-        assert_eq!(server.ask(&request(&body)).unwrap(), format!("errno={errno}\n\n"), "{body}");
+        assert_eq!(server.ask(&request(&body)).unwrap(), format!("errno={}\n\n", -errno), "{body}");
     }
 }

@@ -79,9 +79,9 @@ impl Device {
             replace(&self.identity, identity);
         }
         if request.replace_peers {
-            let named: BTreeSet<PublicKey> = request.peers.iter().map(|peer| peer.public_key).collect();
-            let gone: Vec<PublicKey> = config.peers.keys().filter(|key| !named.contains(key)).copied().collect();
-            for key in gone {
+            // All go: who is named begins anew, with what its section says and nothing else. `wg setconf` counts on it, and says
+            // nothing of a preshared key, an endpoint or a keepalive that the file does not have.
+            for key in config.peers.keys().copied().collect::<Vec<_>>() {
                 self.remove_peer(&mut config, key);
             }
         }
