@@ -28,7 +28,7 @@ mod sitting;
 mod states;
 mod visit;
 
-pub use raise::Lab;
+pub use raise::{Death, Lab};
 pub use recorder::{RUNS, Recorder};
 
 use sitting::{Sitting, Went};

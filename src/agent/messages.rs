@@ -19,7 +19,7 @@ pub use crate::traffic::{
 pub use crate::tunnel::{PeerSpec, PeerStatus, Pin, PublicKey, Status, TunnelEngine, TunnelSpec, why_no_handshake};
 
 /// The version of these messages. Other versions are refused in the hello.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What the conductor asks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub enum Ask {
     },
     /// The state of every tunnel. Told as `Status`.
     Status,
+    /// Which engines ended by themselves. Asks the engines nothing, so one that hangs holds up nobody. Told as `Deaths`.
+    Deaths,
     /// Open the sockets of a job. Told as `Ready`.
     Prepare(Box<Assignment>),
     /// Begin the prepared job. Told as `Outcome` when it is over; silence until then.
@@ -67,6 +69,8 @@ pub enum Tell {
     Done,
     /// To `Status`, by interface.
     Status(BTreeMap<String, Status>),
+    /// To `Deaths`: how each ended, with its last lines, by interface.
+    Deaths(BTreeMap<String, String>),
     /// To `Prepare`.
     Ready {
         /// The ports that a server listens on.
@@ -91,6 +95,7 @@ impl Tell {
             Self::Applied(_) => "applied",
             Self::Done => "done",
             Self::Status(_) => "status",
+            Self::Deaths(_) => "deaths",
             Self::Ready { .. } => "ready",
             Self::Outcome(_) => "outcome",
             Self::Failed { .. } => "failed",

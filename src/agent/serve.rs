@@ -155,6 +155,7 @@ impl Agent {
                     None => Tell::Status(known),
                 }
             }
+            Ask::Deaths => Tell::Deaths(self.node.deaths()),
             Ask::Prepare(assignment) => self.prepare(&assignment),
             Ask::Start => return self.start(),
             Ask::Stop => match &self.work {

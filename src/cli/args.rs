@@ -63,6 +63,9 @@ pub(super) enum Command {
     /// Print what would run: nodes, addresses, arrangements, order, time, bytes per underlay
     Plan(PlanArgs),
     /// Keep a lab up in the foreground, for any tool
+    ///
+    /// An engine that dies is told at once, and the lab goes on; an agent that ends takes the lab down. Exit codes: 0, or that of CMD; 2 where
+    /// the lab did not come up, or an engine or an agent of it ended; 130 where it was interrupted before CMD ended.
     Up(UpArgs),
     /// Run a command on a node of a lab that is up
     Exec(ExecArgs),

@@ -1,12 +1,15 @@
 //! `wglab up` and `wglab exec`: a lab kept up in the foreground, and commands on its nodes.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -19,8 +22,8 @@ use super::watch::Terminal;
 use super::{Exit, plan::plan_of};
 use crate::cell::did_you_mean;
 use crate::plan::{EngineSpec, Plan, TunnelEnd};
-use crate::run::Lab;
 use crate::run::beacon::{self, Beacon};
+use crate::run::{Death, Lab};
 use crate::sys::namespaces::{enter, run_command};
 
 pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
@@ -53,18 +56,54 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         missing.iter().for_each(|missing| output.note(missing));
         let beacon = Beacon::light(&plan.name, &lab.host_pids)?;
         output.data(&describe(&plan, &lab))?;
+        let dead = Dead { plan: &plan, output, told: RefCell::default() };
         let mut command = Supervised::start(&args.command)?;
-        let ended = tokio::select! {
-            exit = command.ended() => exit,
-            error = lab.watch_agents() => Err(error),
-            served = beacon.serve() => served.map(|()| Exit::Done),
-            _signal = &mut interrupt => Ok(if args.command.is_empty() { Exit::Done } else { Exit::Interrupted }),
+        let (ended, of_itself) = tokio::select! {
+            exit = command.ended() => (exit, true),
+            error = lab.watch(|death| dead.tell(death)) => (Err(error), false),
+            served = beacon.serve() => (served.map(|()| Exit::Done), false),
+            _signal = &mut interrupt => (Ok(if args.command.is_empty() { Exit::Done } else { Exit::Interrupted }), false),
         };
         drop(beacon);
         command.end().await;
+        // One that died since the last look spoilt the command's end all the same.
+        let late = if of_itself { lab.deaths().await } else { Ok(Vec::new()) };
         lab.down().await?;
-        ended
+        late?.into_iter().for_each(|death| dead.tell(death));
+        ended.map(|exit| dead.instead_of(exit))
     })
+}
+
+/// Engines that died while the lab was up.
+struct Dead<'a> {
+    plan: &'a Plan,
+    output: &'a Output,
+    /// By node and interface.
+    told: RefCell<BTreeSet<(String, String)>>,
+}
+
+impl Dead<'_> {
+    /// Says it, once.
+    fn tell(&self, Death { node, interface, why }: Death) {
+        let is_it = |end: &TunnelEnd| end.node == node && end.interface == interface;
+        let tunnel = self.plan.tunnels.iter().find(|tunnel| tunnel.ends.iter().any(is_it));
+        let of = tunnel.map_or_else(String::new, |tunnel| format!("{} over {}: ", tunnel.engine, tunnel.underlay));
+        let died = anyhow!("an engine died on node {node}: {of}{why}");
+        if self.told.borrow_mut().insert((node, interface)) {
+            self.output.error(&died);
+        }
+    }
+
+    /// The exit code of a lab that broke, in place of what the command said in it.
+    fn instead_of(&self, exit: Exit) -> Exit {
+        if self.told.borrow().is_empty() || exit == Exit::Interrupted {
+            return exit;
+        }
+        if let Exit::Of(code) = exit {
+            self.output.reason(&format!("the command's own exit code was {code}, in a lab without all of its engines"));
+        }
+        Exit::NotMeasured
+    }
 }
 
 /// The hidden command that runs the command of `wglab up`, so that nothing of it outlives the lab.
@@ -161,7 +200,7 @@ fn is_direct(plan: &Plan, end: &TunnelEnd) -> bool {
 }
 
 pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
-    let asked = args.lab.or_else(|| std::env::var("WGLAB").ok().and_then(|pid| pid.parse().ok()));
+    let asked = args.lab.or_else(|| env::var("WGLAB").ok().and_then(|pid| pid.parse().ok()));
     let labs = beacon::find(asked)?;
     let lab = match labs.as_slice() {
         [lab] => lab,

@@ -1,4 +1,5 @@
-//! From the plan to a lab that is up, and down again. `tunnels` has how tunnels come up, `switch` what each visit changes, `told` what the lab tells.
+//! From the plan to a lab that is up, and down again. `tunnels` has how tunnels come up, `switch` what each visit changes, `told` what the lab tells, `watched`
+//! what befalls one that is kept up.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use crate::text::with_causes;
 mod switch;
 mod told;
 mod tunnels;
+mod watched;
+
+pub use watched::Death;
 
 /// How long an agent may take to answer a question about itself.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -217,13 +221,6 @@ impl Lab {
             .map(|exit| exit.to_string())
             .collect();
         if ends.is_empty() { error } else { error.context(ends.join("; ")) }
-    }
-
-    /// Resolves when an agent ends, which nobody asked it to.
-    pub async fn watch_agents(&mut self) -> anyhow::Error {
-        let ends = self.nodes.values_mut().chain(&mut self.provider).map(|link| Box::pin(link.ended()));
-        let (error, _, _) = futures_util::future::select_all(ends).await;
-        self.explain(error.into())
     }
 
     /// The client's and the server's agent, and the provider's, if there is one.

@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("other_tools_work_in_a_lab_that_is_up", other_tools),
     ("a_lab_without_its_tunnels_does_not_come_up", missing_engine),
     ("a_command_does_not_outlive_its_lab", command_of_up),
+    ("an_engine_that_dies_in_a_lab_that_is_up_is_told", dying_engine),
 ];
 
 fn other_tools() -> Result<(), Failed> {
@@ -129,4 +130,61 @@ fn command_of_up() -> Result<(), Failed> {
         fs::remove_file(&ready)?;
     }
     Ok(())
+}
+
+/// What the death of an engine makes of a lab: told at once with its last lines, and the exit code of a lab that broke.
+fn dying_engine() -> Result<(), Failed> {
+    if !tun_is_open() {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let before = Holdings::now();
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exec echo mortal 1.0\n\
+         {WGLAB} tunnel \"$2\" --mtu 1420 & engine=$!\n\
+         while [ ! -e die ]; do sleep 0.05; done\necho my last words; kill $engine; wait; exit 9\n"
+    );
+    let mortal = directory.path().join("mortal");
+    fs::write(&mortal, script)?;
+    fs::set_permissions(&mortal, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let up = |command: &str| {
+        let _absent = fs::remove_file(directory.path().join("die"));
+        wglab(directory.path(), &["up", "pair", "--engine", "x=./mortal", "--", "sh", "-c", command]).output()
+    };
+    let is_told = |said: &str| {
+        assert!(said.contains("an engine died on node a1: x over private: "), "{said}");
+        assert!(said.contains("ended (exit status: 9)") && said.contains("my last words"), "{said}");
+        // One on each node, once.
+        assert_eq!(said.matches("an engine died").count(), 2, "{said}");
+    };
+    let well = up("true")?;
+    assert_eq!(well.status.code(), Some(0), "{}", text(&well));
+    // Between two looks, and over several.
+    for command in ["touch die; sleep 0.5; exit 5", "touch die; sleep 3; exit 5"] {
+        let output = up(command)?;
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        is_told(&said);
+        assert!(said.contains("the command's own exit code was 5"), "{said}");
+    }
+    // Without a command the lab stays up, and what it was is told in the end.
+    fs::remove_file(directory.path().join("die"))?;
+    let mut lab = wglab(directory.path(), &["up", "pair", "--engine", "x=./mortal"])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(lab.stdout.take().ok_or("a pipe")?).lines();
+    while lines.next().transpose()?.is_some_and(|line| !line.starts_with("Try:")) {}
+    fs::write(directory.path().join("die"), "")?;
+    let mut errors = BufReader::new(lab.stderr.take().ok_or("a pipe")?).lines();
+    let mut said = String::new();
+    while said.matches("my last words").count() < 2 {
+        let Some(line) = errors.next().transpose()? else { return Err(said.into()) };
+        said += &line;
+    }
+    is_told(&said);
+    assert_eq!(lab.try_wait()?, None);
+    signal(lab.id(), Signal::SIGINT)?;
+    assert_eq!(lab.wait()?.code(), Some(2));
+    before.restored()
 }

@@ -208,6 +208,15 @@ impl Node {
         self.devices.get_mut(interface)?.tunnel.check_alive().err()
     }
 
+    /// Why engines are gone, by interface.
+    pub(super) fn deaths(&mut self) -> BTreeMap<String, String> {
+        let dead = |(interface, device): (&String, &mut Device)| {
+            let death = device.tunnel.check_alive().err()?;
+            Some((interface.clone(), causes(&death)))
+        };
+        self.devices.iter_mut().filter_map(dead).collect()
+    }
+
     /// The tunnels without an interface.
     pub(super) fn insides(&self) -> Insides {
         Insides(self.devices.iter().filter_map(|(name, device)| Some((name.clone(), device.inside()?))).collect())
