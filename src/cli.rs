@@ -101,7 +101,7 @@ fn dispatch(command: Command, output: &Output) -> anyhow::Result<Exit> {
         Command::Plan(args) => plan::plan(&args, output),
         Command::Init(args) => init::init(&args, output),
         Command::Up(args) => lab::up(&args, output),
-        Command::Exec(args) => lab::exec(&args),
+        Command::Exec(args) => lab::exec(&args, output),
         Command::Completions { shell } => {
             output.data(&completions(shell)?)?;
             Ok(Exit::Done)

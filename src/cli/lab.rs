@@ -3,13 +3,18 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -38,6 +43,10 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         seed: None,
     };
     let plan = plan_of(&selection)?;
+    if let Some(program) = args.command.first() {
+        // Nobody should wait for a lab to learn of a slip of the pen.
+        find_program(program).with_context(|| format!("cannot run `{}`", program.display()))?;
+    }
     block_on(async {
         let mut watch = Terminal::new(output);
         let interrupt = interrupt()?;
@@ -55,7 +64,13 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         }
         missing.iter().for_each(|missing| output.note(missing));
         let beacon = Beacon::light(&plan.name, &lab.host_pids)?;
-        output.data(&describe(&plan, &lab))?;
+        let listing = describe(&plan, &lab);
+        // Standard output is the command's where there is one.
+        if args.command.is_empty() {
+            output.data(&listing)?
+        } else {
+            output.aside(&listing)
+        }
         let dead = Dead { plan: &plan, output, told: RefCell::default() };
         let mut command = Supervised::start(&args.command)?;
         let (ended, of_itself) = tokio::select! {
@@ -72,6 +87,24 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         late?.into_iter().for_each(|death| dead.tell(death));
         ended.map(|exit| dead.instead_of(exit))
     })
+}
+
+/// Whether there is such a program, as execvp(3) looks for it.
+fn find_program(program: &OsStr) -> io::Result<()> {
+    let candidates: Vec<PathBuf> = match env::var_os("PATH") {
+        _ if program.as_bytes().contains(&b'/') => vec![PathBuf::from(program)],
+        Some(path) => env::split_paths(&path).map(|folder| folder.join(program)).collect(),
+        // Then the C library has folders of its own.
+        None => return Ok(()),
+    };
+    let mut refused = false;
+    for file in candidates.iter().filter_map(|candidate| candidate.metadata().ok()) {
+        if file.is_file() && file.permissions().mode() & 0o111 != 0 {
+            return Ok(());
+        }
+        refused = true;
+    }
+    Err(if refused { Errno::EACCES } else { Errno::ENOENT }.into())
 }
 
 /// Engines that died while the lab was up.
@@ -199,7 +232,7 @@ fn is_direct(plan: &Plan, end: &TunnelEnd) -> bool {
     plan.engine(&end.engine).is_some_and(|engine| engine.spec == EngineSpec::Direct)
 }
 
-pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
+pub(super) fn exec(args: &ExecArgs, output: &Output) -> anyhow::Result<Exit> {
     let asked = args.lab.or_else(|| env::var("WGLAB").ok().and_then(|pid| pid.parse().ok()));
     let labs = beacon::find(asked)?;
     let lab = match labs.as_slice() {
@@ -225,5 +258,14 @@ pub(super) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
         )
     };
     enter(*pid)?;
-    Ok(Exit::Of(run_command(&args.command)?.shell_code()))
+    match run_command(&args.command) {
+        Ok(status) => Ok(Exit::Of(status.shell_code())),
+        Err(error) => match error.shell_code() {
+            Some(code) => {
+                output.error(&error.into());
+                Ok(Exit::Of(code))
+            }
+            None => Err(error.into()),
+        },
+    }
 }

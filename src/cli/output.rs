@@ -49,6 +49,13 @@ impl Output {
         }
     }
 
+    /// Several lines that are neither data nor an error, to standard error.
+    pub(super) fn aside(&self, text: &str) {
+        if !self.quiet {
+            say(text.trim_end());
+        }
+    }
+
     /// An error with its causes, to standard error.
     pub(super) fn error(&self, error: &anyhow::Error) {
         let word = if self.colors(io::stderr().is_terminal()) { "\x1b[1;31merror\x1b[0m" } else { "error" };

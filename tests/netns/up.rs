@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[super::Test] = &[
     ("a_lab_without_its_tunnels_does_not_come_up", missing_engine),
     ("a_command_does_not_outlive_its_lab", command_of_up),
     ("an_engine_that_dies_in_a_lab_that_is_up_is_told", dying_engine),
+    ("standard_output_is_the_commands", command_output),
 ];
 
 fn other_tools() -> Result<(), Failed> {
@@ -72,6 +73,13 @@ fn other_tools() -> Result<(), Failed> {
     let wrong = exec("a3", &["true"])?;
     assert!(text(&wrong).contains("a1, a2"), "{}", text(&wrong));
     assert_eq!(exec("a1", &["sh", "-c", "exit 7"])?.status.code(), Some(7));
+    // As shells and env(1) say it.
+    fs::write(directory.path().join("plain"), "")?;
+    for (command, code) in [("no-such-command", 127), ("./plain", 126), ("/", 126)] {
+        let output = exec("a1", &[command])?;
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        assert!(text(&output).contains(&format!("cannot run `{command}`")), "{}", text(&output));
+    }
     signal(lab.id(), Signal::SIGINT)?;
     assert!(lab.wait()?.success());
     before.restored()
@@ -117,6 +125,7 @@ fn command_of_up() -> Result<(), Failed> {
         let ready = directory.path().join("ready");
         let mut lab = wglab(directory.path(), &["up", "pair", "--engine", "raw", "--", "sh", "-c", script])
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()?;
         let deadline = Instant::now() + Duration::from_secs(10);
         while !ready.exists() {
@@ -187,4 +196,28 @@ fn dying_engine() -> Result<(), Failed> {
     signal(lab.id(), Signal::SIGINT)?;
     assert_eq!(lab.wait()?.code(), Some(2));
     before.restored()
+}
+
+/// What the lab says of itself does not stand in the output of the command that runs in it.
+fn command_output() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let up = |more: &[&str], command: &[&str]| {
+        let mut up = wglab(directory.path(), &["up", "pair", "--engine", "raw"]);
+        up.args(more).arg("--").args(command).output()
+    };
+    let plain = up(&[], &["echo", "{}"])?;
+    assert_eq!(String::from_utf8_lossy(&plain.stdout), "{}\n");
+    assert!(String::from_utf8_lossy(&plain.stderr).contains("pair is up"), "{}", text(&plain));
+    let quiet = up(&["-q"], &["echo", "{}"])?;
+    assert_eq!(String::from_utf8_lossy(&quiet.stdout), "{}\n");
+    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
+    fs::write(directory.path().join("plain"), "")?;
+    for (command, why) in [("no-such-command", "No such file"), ("./plain", "Permission denied")] {
+        let output = up(&[], &[command])?;
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        let said = text(&output);
+        assert!(said.contains(&format!("cannot run `{command}`")) && said.contains(why), "{said}");
+        assert!(!said.contains("is up"), "{said}");
+    }
+    Ok(())
 }

@@ -47,6 +47,19 @@ pub enum EnterError {
     Follow(#[source] io::Error),
 }
 
+impl EnterError {
+    /// The exit code by which shells and env(1) say that a command is not there, or cannot be run; none where it is not about the
+    /// command.
+    #[must_use]
+    pub fn shell_code(&self) -> Option<u8> {
+        match self {
+            Self::Command { source, .. } if source.kind() == io::ErrorKind::NotFound => Some(127),
+            Self::Command { .. } => Some(126),
+            Self::Gone { .. } | Self::Refused { .. } | Self::Follow(_) => None,
+        }
+    }
+}
+
 /// Moves the calling process into the user, mount and network namespaces of process `pid`, and its later children also
 /// into its PID namespace. The caller must have one thread only.
 pub fn enter(pid: u32) -> Result<(), EnterError> {
