@@ -209,7 +209,11 @@ fn known_underlay(name: &Spanned<String>, underlays: &[Spanned<Underlay>], probl
         return true;
     }
     let suggestion = did_you_mean(name.get_ref(), known.iter().copied());
-    let help = format!("{suggestion}the underlays are {}", known.join(", "));
+    let help = if known.is_empty() {
+        "name the network that the nodes share in `[underlay]`, like `private = { family = \"ipv4\" }`".to_owned()
+    } else {
+        format!("{suggestion}the underlays are {}", known.join(", "))
+    };
     problems.push(name.span(), format!("there is no underlay `{}`", printable(name.get_ref())), help);
     false
 }
@@ -315,6 +319,11 @@ pub(super) fn pairs(
     let pairs = if matches!(value.get_ref(), DeValue::String(text) if text == "mesh") {
         mesh(nodes, underlays)
     } else {
+        if matches!(value.get_ref(), DeValue::Array(array) if array.is_empty()) {
+            let help = format!("write `{PAIRS_EXAMPLE}`, or `pairs = \"mesh\"` for every two nodes");
+            problems.push(value.span(), "`pairs` is an empty list", help);
+            return Vec::new();
+        }
         let read = root.one_or_many("pairs", problems, |value, problems| pair(value, nodes, underlays, problems));
         read.unwrap_or_default().into_iter().map(Spanned::into_inner).collect()
     };

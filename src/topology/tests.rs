@@ -350,6 +350,18 @@ fn stacks_and_settings_name_levels_and_every_definition_is_used() {
     }
 }
 
+/// A file that names no pair and no network: each problem says what to write, and none to leave out what is required.
+#[test]
+fn what_is_required_and_empty_is_to_be_filled_in() {
+    let empty = problem(&changed("[\"a1>a2\"]", "[]"));
+    assert!(empty.contains("`pairs` is an empty list / write `pairs = ") && !empty.contains("leave"), "{empty}");
+    let text = "pairs = [\"a>b\"]\n[node.a]\nreach = \"ssh:a\"\naddress = { private = \"10.0.0.1\" }\n\
+        [node.b]\nreach = \"ssh:b\"\naddress = { private = \"10.0.0.2\" }\n[underlay]\n[[test]]\nkind = \"tcp-rr\"\n";
+    let error = parse(text).unwrap_err().to_string();
+    assert!(error.contains("a topology needs underlays") && !error.contains("the underlays are"), "{error}");
+    assert!(error.contains("name the network that the nodes share in `[underlay]`"), "{error}");
+}
+
 #[test]
 fn tunnels_are_a_number_or_several() {
     let tunnels = |value: &str| changed("pairs", &format!("tunnels = {value}\npairs"));

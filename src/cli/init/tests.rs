@@ -193,6 +193,44 @@ fn what_is_not_known_is_left_to_be_filled_in_and_never_made_up() {
     assert_eq!(Topology::parse("t", &text).unwrap().nodes.len(), 2, "{text}");
 }
 
+/// Two hosts of which each is known on a network of its own: what is to be filled in stands there, and then it loads.
+#[test]
+fn where_no_network_is_shared_the_templates_make_a_topology() {
+    let called = source("fra", &conf(0, &[(1, Some("203.0.113.2:51820"))]), None);
+    let other = source("hel", &conf(1, &[(0, Some("10.0.0.1:51820"))]), None);
+    let mut two = Draft::default();
+    conf::add(&mut two, &[called, other], &resolver);
+    let mut mesh = Draft { mesh: true, ..Draft::default() };
+    for (name, address) in [("fra", "10.0.0.1/24"), ("hel", "203.0.113.2/24")] {
+        let mut node =
+            Node { name: name.to_owned(), reach: Some(Reach::Text(format!("ssh:{name}"))), ..Node::default() };
+        node.take(&facts(&[("eth0", 1500, &[address])]));
+        mesh.add(node);
+    }
+    for draft in [two, mesh] {
+        let (text, missing) = write::topology(&draft);
+        assert!(missing.iter().any(|missing| missing.what.contains("no network is known")), "{text}");
+        assert!(!text.contains("pairs   = []") && !text.lines().any(|line| line == "[underlay]"), "{text}");
+        let error = Topology::parse("t", &text).unwrap_err().to_string();
+        assert!(!error.contains("leave `pairs` out"), "{error}");
+        // As the comments say: an address on the network that is shared, and no `# ` before what is filled in.
+        let filled: Vec<String> = text
+            .lines()
+            .filter_map(|line| {
+                let line = ["# pairs", "# [", "# reach", "# address", "# public-ipv4 ="]
+                    .iter()
+                    .find_map(|begin| line.starts_with(begin).then(|| &line[2..]))
+                    .unwrap_or(line);
+                (!line.starts_with("# private ="))
+                    .then(|| line.replace("private = \"10.0.0.1\"", "public-ipv4 = \"203.0.113.1\""))
+            })
+            .collect();
+        let filled = filled.join("\n");
+        let topology = Topology::parse("t", &filled).unwrap_or_else(|error| panic!("{error}\n{filled}"));
+        assert_eq!((topology.nodes.len(), topology.pairs.len(), topology.underlays.len()), (2, 1, 1), "{filled}");
+    }
+}
+
 #[test]
 fn of_peers_behind_one_nat_one_is_measured() {
     let peers = [(1, Some("203.0.113.5:51820")), (2, Some("203.0.113.5:51821"))];

@@ -1,6 +1,6 @@
 //! A draft as the text of a topology. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::draft::{Draft, Node, Reach, Underlay};
@@ -26,12 +26,18 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<Missing>) {
     let _ = writeln!(text, "# What do the tunnels between these hosts cost beside their underlays?");
     let _ =
         writeln!(text, "#\n# Written by `wglab init` from {from}. No key is in it: tunnels of a run get fresh ones.");
+    let name = |index: usize| draft.nodes[index].name.as_str();
+    let list = |pairs: &mut dyn Iterator<Item = &(usize, usize)>| {
+        let names = pairs.map(|(client, server)| quoted(&format!("{}>{}", name(*client), name(*server))));
+        names.collect::<Vec<_>>().join(", ")
+    };
     if is_mesh(draft) {
         text.push_str("pairs   = \"mesh\"\n");
+    } else if pairs.is_empty() {
+        text.push_str("# Remove the `# ` of this line once its nodes are filled in below, and what is not to be measured from it.\n");
+        let _ = writeln!(text, "# pairs   = [{}]", list(&mut draft.pairs.iter()));
     } else {
-        let name = |index: usize| draft.nodes[index].name.as_str();
-        let names = pairs.iter().map(|(client, server)| quoted(&format!("{}>{}", name(*client), name(*server))));
-        let _ = writeln!(text, "pairs   = [{}]", names.collect::<Vec<_>>().join(", "));
+        let _ = writeln!(text, "pairs   = [{}]", list(&mut pairs.iter()));
     }
     let tunnel = tunnel(draft, &paired);
     let interface = tunnel.as_ref().filter(|(_, readable)| *readable).map(|(name, _)| name.as_str());
@@ -45,7 +51,7 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<Missing>) {
         }
         write_node(&mut text, node, is_whole, &underlays);
     }
-    text.push_str("\n[underlay]\n");
+    text.push_str(if underlays.is_empty() { "" } else { "\n[underlay]\n" });
     for (underlay, mtu) in &underlays {
         let mtu = mtu.map_or_else(String::new, |mtu| format!(", mtu = {mtu}"));
         let _ = writeln!(
@@ -56,8 +62,11 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<Missing>) {
         );
     }
     if underlays.is_empty() {
-        text.push_str("# No network is known that two of the nodes share.\n");
-        missing.push(Missing { what: "no network is known that two of the nodes share".to_owned(), named: true });
+        write_no_underlay(&mut text, draft);
+        missing.push(Missing {
+            what: "no network is known that two of the nodes share: its comments say what to fill in".to_owned(),
+            named: true,
+        });
     }
     write_tunnel(&mut text, tunnel.as_ref());
     text.push_str("\n[[test]]\nkind = \"tcp-stream\"\nstreams = [1, 4]\n\n[[test]]\nkind = \"tcp-rr\"\n");
@@ -106,6 +115,21 @@ fn reason(node: &Node) -> &'static str {
         "has no known address"
     } else {
         "has no address on a network of a node that it is paired with"
+    }
+}
+
+/// What stands for `[underlay]` where no network is known that two nodes share.
+fn write_no_underlay(text: &mut String, draft: &Draft) {
+    text.push_str(
+        "\n# No network is known that two of the nodes share. Write the address on one into `address` of each node above, name that network\n\
+         # here with its family, and remove the `# ` of both lines, and what no two nodes share.\n# [underlay]\n",
+    );
+    let mut known: BTreeSet<Underlay> = draft.nodes.iter().flat_map(|node| node.addresses.keys().copied()).collect();
+    if known.is_empty() {
+        known.insert(Underlay::PublicIpv4);
+    }
+    for underlay in known {
+        let _ = writeln!(text, "# {} = {{ family = \"{}\" }}", underlay.name(), underlay.family());
     }
 }
 
