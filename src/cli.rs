@@ -3,7 +3,7 @@
 //! Data goes to standard output; progress, notes and errors to standard error. The answer is the first line.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -127,6 +127,20 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<String> {
     Ok(String::from_utf8(script)?)
 }
 
+const TUNNEL_HELP: &str = "\
+The embedded engine by itself: a userspace WireGuard in the foreground, configured at its UAPI socket
+(`wg set`, `wg syncconf`); docs/engine.md
+
+Usage: wglab tunnel INTERFACE --mtu N [OPTIONS]
+
+  --mtu N                  the device's MTU
+  --bind ADDRESS           the address that outer packets are sent from
+  --bind-device INTERFACE  the interface that outer packets take
+  --queues N               queues of the device, and as many lanes
+  --lifeline               end when standard input is closed
+  --handicap SHARE         be slower, by a share of the time like 10%, to try a gate
+";
+
 /// The commands by which the program starts itself.
 fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
     let rest = || arguments.iter().skip(2).map(|argument| argument.to_string_lossy().into_owned());
@@ -140,6 +154,11 @@ fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
                 return Some(ExitCode::from(2));
             }
         },
+        "tunnel" if arguments[2..].iter().any(|argument| argument == "--help" || argument == "-h") => {
+            // Who closed the pipe has seen enough.
+            let _closed = io::stdout().write_all(TUNNEL_HELP.as_bytes());
+            Ok(())
+        }
         "tunnel" => {
             tunnel::ServeOptions::from_args(rest()).and_then(|options| tunnel::serve(&options)).map_err(Into::into)
         }

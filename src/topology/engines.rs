@@ -24,7 +24,12 @@ pub(super) fn engines(root: &Table<'_>, problems: &mut Problems<'_>) -> (Vec<Eng
     for (name, table) in root.tables("engine", EXAMPLE, problems) {
         if let Err(why) = check_name(name.get_ref()) {
             let message = format!("`{}` cannot name an engine: {why}", printable(name.get_ref()));
-            problems.push(name.span(), message, "choose another name");
+            let help = if name.get_ref().contains('>') {
+                "choose another name; `>` stands between the engines of two ends, as in `engines = [\"old>new\"]`"
+            } else {
+                "choose another name"
+            };
+            problems.push(name.span(), message, help);
         }
         let spec = engine(name.get_ref(), &table, problems);
         defined.push((name, spec));
@@ -44,7 +49,9 @@ pub(super) fn engines(root: &Table<'_>, problems: &mut Problems<'_>) -> (Vec<Eng
     let mut names: Vec<String> = Vec::new();
     let known: Vec<String> =
         defined.iter().map(|(name, _)| name.get_ref().clone()).chain(BUILT_IN.map(str::to_owned)).collect();
-    for level in levels {
+    // A problem already; read as the level of two engines it would be another.
+    let misnamed = |name: &str| name.contains('>') && defined.iter().any(|(defined, _)| defined.get_ref() == name);
+    for level in levels.into_iter().filter(|level| !misnamed(level.get_ref())) {
         let sides = level_ends(&level, problems);
         for &side in &sides {
             used.insert(side.to_owned());
@@ -69,7 +76,9 @@ pub(super) fn engines(root: &Table<'_>, problems: &mut Problems<'_>) -> (Vec<Eng
         }
         push_level(level, &mut names, problems);
     }
-    for (name, _) in defined.iter().filter(|(name, _)| listed && !used.contains(name.get_ref())) {
+    for (name, _) in
+        defined.iter().filter(|(name, _)| listed && !used.contains(name.get_ref()) && !misnamed(name.get_ref()))
+    {
         let message = format!("engine `{}` is defined, but `engines` does not name it", printable(name.get_ref()));
         problems.push(name.span(), message, "add it to `engines`, or remove it");
     }

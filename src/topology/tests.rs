@@ -363,6 +363,20 @@ fn what_is_required_and_empty_is_to_be_filled_in() {
 }
 
 #[test]
+fn an_engine_cannot_be_named_like_a_level_of_two() {
+    for engines in ["", "engines = [\"raw\", \"a>b\"]\n"] {
+        let text = changed("[[test]]", "[engine.\"a>b\"]\npath = \"./x\"\n[[test]]").replacen(
+            "pairs",
+            &format!("{engines}pairs"),
+            1,
+        );
+        let problem = problem(&text);
+        assert!(problem.contains("`a>b` cannot name an engine: `>` is not one of"), "{problem}");
+        assert!(problem.contains("`>` stands between the engines of two ends"), "{problem}");
+    }
+}
+
+#[test]
 fn tunnels_are_a_number_or_several() {
     let tunnels = |value: &str| changed("pairs", &format!("tunnels = {value}\npairs"));
     assert_eq!(right(RIGHT).tunnels, [] as [u32; 0]);

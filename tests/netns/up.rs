@@ -101,6 +101,7 @@ fn missing_engine() -> Result<(), Failed> {
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("x over private is not there") && said.contains("--allow-partial"), "{said}");
     assert!(!said.contains("is up"), "{said}");
+    assert!(said.contains("never had a UAPI socket (is it a WireGuard daemon"), "{said}");
     let accepted = up(&["--allow-partial"])?;
     assert_eq!(accepted.status.code(), Some(9), "{}", text(&accepted));
     before.restored()
@@ -211,6 +212,9 @@ fn command_output() -> Result<(), Failed> {
     let quiet = up(&["-q"], &["echo", "{}"])?;
     assert_eq!(String::from_utf8_lossy(&quiet.stdout), "{}\n");
     assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
+    // What the documentation shows by name is there by name.
+    let help = wglab(directory.path(), &["tunnel", "--help"]).output()?;
+    assert!(help.status.success() && text(&help).contains("Usage: wglab tunnel INTERFACE --mtu N"), "{}", text(&help));
     fs::write(directory.path().join("plain"), "")?;
     for (command, why) in [("no-such-command", "No such file"), ("./plain", "Permission denied")] {
         let output = up(&[], &[command])?;

@@ -64,7 +64,8 @@ pub(super) fn topology(draft: &Draft) -> (String, Vec<Missing>) {
     if underlays.is_empty() {
         write_no_underlay(&mut text, draft);
         missing.push(Missing {
-            what: "no network is known that two of the nodes share: its comments say what to fill in".to_owned(),
+            what: "no network is known that two of the nodes share: comments in the topology say what to fill in"
+                .to_owned(),
             named: true,
         });
     }

@@ -58,6 +58,9 @@ const FORMS: &str = "write 192.0.2.1:51820, [2001:db8::1]:51820 or host.example:
 /// Reads `HOST:PORT` or `[HOST]:PORT`.
 pub(super) fn read(text: &str) -> Result<Read, Wrong> {
     let wrong = |message: &str, help: String| Err((message.to_owned(), help));
+    if let Some(quoted) = values::quotes(text) {
+        return Err(quoted);
+    }
     if text.contains("://") || text.contains('/') {
         return wrong("this is a URL or a prefix, not an endpoint", format!("{FORMS}: no scheme, no `/`"));
     }

@@ -15,6 +15,14 @@ fn wrong<T>(message: impl Into<String>, help: impl Into<String>) -> Result<T, Wr
     Err((message.into(), help.into()))
 }
 
+/// What is wrong where a quotation mark of any kind begins or ends a value: wg takes it for a part of that.
+pub(super) fn quotes(text: &str) -> Option<Wrong> {
+    let is_quote =
+        |c: char| "\"'`\u{2018}\u{2019}\u{201a}\u{201b}\u{201c}\u{201d}\u{201e}\u{201f}\u{ab}\u{bb}".contains(c);
+    let mark = [text.chars().next(), text.chars().next_back()].into_iter().flatten().find(|c| is_quote(*c))?;
+    Some((format!("the value is in quotes (`{mark}`), which wg takes for a part of it"), "remove them".to_owned()))
+}
+
 /// A number in decimal digits, leading zeros and all; no sign, no unit. `None` where it is none or too large.
 fn digits(text: &str) -> Option<u64> {
     let number = text.trim_start_matches('0');
@@ -103,6 +111,9 @@ pub(super) fn allowed_ip(text: &str) -> Result<(IpNet, bool), Wrong> {
 
 /// An address with its prefix length; without one it stands alone.
 pub(super) fn net(text: &str) -> Result<IpNet, Wrong> {
+    if let Some(quoted) = quotes(text) {
+        return Err(quoted);
+    }
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
@@ -195,8 +206,8 @@ pub(super) fn key<T: std::str::FromStr<Err = KeyError>>(text: &str) -> Result<T,
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return wrong("the key is hexadecimal", "write it in base64, as `wg genkey` and `wg pubkey` do");
     }
-    if text.starts_with(['"', '\'']) {
-        return wrong("the key is in quotes", "remove them");
+    if let Some(quoted) = quotes(text) {
+        return Err(quoted);
     }
     if text.starts_with(['/', '.', '~']) && text.len() != 44 {
         return wrong(

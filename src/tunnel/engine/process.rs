@@ -176,21 +176,31 @@ impl Process {
         let begin = Instant::now();
         let interface = self.interface.clone();
         loop {
-            self.check_alive(label, &interface)?;
+            self.check_alive(label, &interface).map_err(|error| self.never_answered(error))?;
             let left = START_TIMEOUT.saturating_sub(begin.elapsed()).max(LAST_CHANCE);
             match client::answers(&interface, left) {
                 Ok(()) => return Ok(()),
                 Err(error) if begin.elapsed() > START_TIMEOUT => {
-                    return Err(TunnelError::Died {
+                    return Err(self.never_answered(TunnelError::Died {
                         engine: label.to_owned(),
                         interface,
                         how: format!("did not answer within {} s ({error})", START_TIMEOUT.as_secs()),
                         log: self.last_lines(),
-                    });
+                    }));
                 }
                 Err(_) => thread::sleep(Duration::from_millis(5)),
             }
         }
+    }
+
+    /// Of a program that is not known, the likeliest reason why it never answered.
+    fn never_answered(&self, mut error: TunnelError) -> TunnelError {
+        if let (Kind::Other, TunnelError::Died { how, .. }) = (self.kind, &mut error) {
+            how.push_str(
+                " and never had a UAPI socket (is it a WireGuard daemon that has one, and takes `-f INTERFACE`?)",
+            );
+        }
+        error
     }
 
     pub(super) fn check_alive(&mut self, label: &str, interface: &str) -> Result<(), TunnelError> {

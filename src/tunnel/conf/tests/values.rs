@@ -126,6 +126,15 @@ fn endpoints() {
     }
     refused_in_peer(&format!("Endpoint = {}:1", "a".repeat(64)));
     refused_in_peer(&format!("Endpoint = {}a:1", "a.".repeat(130)));
+    for (begin, end) in [("\u{201c}", "\u{201d}"), ("\u{2018}", "\u{2019}"), ("\"", "\""), ("'", "'"), ("", "\u{201d}")]
+    {
+        for value in ["Endpoint = \u{1}192.0.2.1:51820\u{2}", "AllowedIPs = \u{1}10.0.0.0/24\u{2}"] {
+            let line = value.replace('\u{1}', begin).replace('\u{2}', end);
+            let problem = refused_in_peer(&line);
+            let marks = if begin.is_empty() { end } else { begin };
+            assert!(problem.message.contains(&format!("in quotes (`{marks}`)")), "{line}: {problem}");
+        }
+    }
     assert!(refused_in_peer("Endpoint = 192.0.2.1:ntp").message.contains("service"));
 }
 
@@ -210,6 +219,7 @@ fn keys_that_are_none() {
         ("AQEBAQEBAQEBAQEBAQEBAQEBAQEB_QEBAQEBAQEBAQE=", "URL alphabet"),
         (&"01".repeat(32), "hexadecimal"),
         (&format!("\"{K1}\""), "quotes"),
+        (&format!("\u{201c}{K1}\u{201d}"), "in quotes (`\u{201c}`)"),
         ("/etc/wireguard/private.key", "file's name"),
         ("abc", "has 3"),
         (&zero, "all zeros"),

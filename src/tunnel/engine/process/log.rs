@@ -1,12 +1,16 @@
 //! The end of what a process wrote, for the errors that quote it.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Lines of log that are kept, and characters of each.
 const LOG_LINES: usize = 50;
 const LOG_LINE_BYTES: usize = 500;
+/// Stands for the rest of a line that is longer.
+const CUT: &str = "...";
+/// What a key and the byte behind it take, in hexadecimal.
+const KEY_BYTES: usize = 65;
 /// What stands in the log for what cannot be read.
 const NO_TEXT: &str = "(bytes that are no text)";
 /// Lines of log that an error shows.
@@ -23,12 +27,17 @@ impl Log {
         let mut line = Vec::new();
         loop {
             line.clear();
-            // A line without end must not grow without end.
-            match (&mut reader).take(LOG_LINE_BYTES as u64).read_until(b'\n', &mut line) {
+            // A line without end must not grow without end; a key that would be cut is read whole, so that it is known as one.
+            match (&mut reader).take((LOG_LINE_BYTES + KEY_BYTES) as u64).read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
+            let goes_on = !line.ends_with(b"\n");
             let mut text = without_keys(&plain(&String::from_utf8_lossy(&line)));
+            if text.len() > LOG_LINE_BYTES {
+                text.truncate(text.floor_char_boundary(LOG_LINE_BYTES));
+                text.push_str(CUT);
+            }
             if text.is_empty() {
                 continue;
             }
@@ -45,6 +54,11 @@ impl Log {
                 lines.pop_front();
             }
             lines.push_back(text);
+            drop(lines);
+            // One line without end would push all others out.
+            if goes_on && skip_line(&mut reader).is_err() {
+                return;
+            }
         }
     }
 
@@ -60,6 +74,23 @@ impl Log {
 
     fn lines(&self) -> MutexGuard<'_, VecDeque<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads to the end of the line, and keeps nothing.
+fn skip_line(reader: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let bytes = match reader.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let (used, done) = (end.map_or(bytes.len(), |end| end + 1), end.is_some() || bytes.is_empty());
+        reader.consume(used);
+        if done {
+            return Ok(());
+        }
     }
 }
 
@@ -148,7 +179,18 @@ mod tests {
         log.keep(text.as_bytes());
         let lines = log.lines();
         assert_eq!(lines.len(), LOG_LINES);
-        assert!(lines.iter().all(|line| line.len() <= LOG_LINE_BYTES));
-        assert_eq!(lines.back().unwrap(), &"x".repeat(500));
+        assert_eq!(lines.back().unwrap(), &("x".repeat(500) + CUT));
+        assert_eq!(lines[LOG_LINES - 2], "line 99");
+    }
+
+    #[test]
+    fn a_line_without_end_is_one_line() {
+        let log = Log::default();
+        log.keep([&b"up\n"[..], &[b'x'; 100_000], b"\nshort\n", &[b'y'; 600]].concat().as_slice());
+        assert_eq!(*log.lines(), ["up", &("x".repeat(500) + CUT), "short", &("y".repeat(500) + CUT)]);
+        // A key at the cut is known as one.
+        let log = Log::default();
+        log.keep(format!("{} {}", ".".repeat(480), "4a".repeat(32)).as_bytes());
+        assert_eq!(*log.lines(), [format!("{} (a key)", ".".repeat(480))]);
     }
 }
