@@ -73,7 +73,7 @@ impl Tun {
     /// Asks for offloads; what this kernel does not know is left out.
     ///
     /// # Errors
-    /// Not even checksum offload was granted.
+    /// The kernel does not take the request, not even one for none.
     pub fn set_offloads(&self, wanted: TunOffloads) -> io::Result<TunOffloads> {
         const CSUM: u32 = libc::TUN_F_CSUM;
         const TSO: u32 = libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;

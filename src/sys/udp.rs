@@ -62,6 +62,20 @@ pub struct UdpGranted {
     pub forced: bool,
 }
 
+impl UdpGranted {
+    /// What both have.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            gso: self.gso && other.gso,
+            gro: self.gro && other.gro,
+            receive_buffer: self.receive_buffer.min(other.receive_buffer),
+            send_buffer: self.send_buffer.min(other.send_buffer),
+            forced: self.forced && other.forced,
+        }
+    }
+}
+
 /// A bound UDP socket that never waits.
 #[derive(Debug)]
 pub struct UdpSocket {

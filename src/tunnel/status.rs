@@ -154,12 +154,12 @@ pub struct Handshakes {
 pub struct EngineStatus {
     /// Offloads in use now.
     pub offloads: Offloads,
-    /// Queues of the device, with a thread for each direction, and sockets of its port.
+    /// Queues of the device, and sockets of its port.
     pub lanes: usize,
     /// Why an offload is not in use: probed and absent, or refused at run time. One line each.
     pub offload_notes: Vec<String>,
-    /// The outer socket's buffers.
-    pub udp_buffers: UdpBuffers,
+    /// What every outer socket was granted at least; absent before there is a port.
+    pub udp_buffers: Option<UdpBuffers>,
     /// Events by name: packets, datagrams, system calls, drops by place and reason. Only those that happened.
     pub counters: BTreeMap<String, u64>,
     /// Failed sends by errno name, outer socket.

@@ -98,7 +98,7 @@ fn of_engine(status: &Status) -> BTreeMap<&'static str, Value> {
     said.extend(status.granted.as_ref().map(|granted| ("engine_granted", json!(granted))));
     if let Some(engine) = &status.engine {
         said.insert("engine_offloads", json!(engine.offloads));
-        said.insert("engine_buffers", json!(engine.udp_buffers));
+        said.extend(engine.udp_buffers.map(|buffers| ("engine_buffers", json!(buffers))));
     }
     said
 }

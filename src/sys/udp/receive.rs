@@ -144,6 +144,13 @@ impl ReceiveBatch {
         true
     }
 
+    /// Says of the message that was added last that its end is missing.
+    pub fn mark_truncated(&mut self) {
+        if let Some(last) = self.slots.last_mut() {
+            last.truncated = true;
+        }
+    }
+
     /// Chooses how many messages to ask for: few when they are long or come singly, many when they are short and many.
     fn adapt(&mut self) {
         let bytes: usize = self.slots.iter().map(|slot| slot.len).sum();

@@ -58,7 +58,8 @@ fn segments_arrive_as_they_were_laid_out() {
 
 #[test]
 fn a_socket_of_both_families_names_ipv4_peers_as_ipv4() {
-    let Ok(any) = UdpSocket::bind(&UdpOptions { buffer: 1 << 18, ..UdpOptions::default() }) else { return };
+    // On a host without IPv6 as well.
+    let any = UdpSocket::bind(&UdpOptions { buffer: 1 << 18, ..UdpOptions::default() }).unwrap();
     let peer = local("127.0.0.1");
     let mut scratch = SendScratch::default();
     let here = SocketAddr::new("127.0.0.1".parse().unwrap(), any.port().unwrap());
@@ -68,6 +69,7 @@ fn a_socket_of_both_families_names_ipv4_peers_as_ipv4() {
     let begin = Instant::now();
     while any.receive(&mut batch).is_err() {
         assert!(begin.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(batch.iter().next().unwrap().from, there);
     any.send(b"back", &[Transmit { to: there, start: 0, len: 4, segment: 4 }], &mut scratch).unwrap();

@@ -1,6 +1,7 @@
 //! Datagrams on their way out: laid one after the other, so that neighbours of one destination leave as one.
 
 use std::io;
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,10 +50,15 @@ impl SendBatch {
 
     /// Room for a datagram of up to `len` bytes; `None`: flush first.
     pub(super) fn space(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.transmits.len() == MAX_MESSAGES {
-            return None;
-        }
         self.buffer.get_mut(self.used..self.used + len)
+    }
+
+    /// Room for a datagram of up to `len` bytes, where need be by sending what the socket takes at once; `None`: it is full.
+    pub(super) fn make_room(&mut self, device: &Device, len: usize) -> Option<&mut [u8]> {
+        if self.used + len > CAPACITY {
+            self.offer(device);
+        }
+        self.space(len)
     }
 
     /// Takes the datagram of `len` bytes that was put into [`SendBatch::space`].
@@ -83,13 +89,7 @@ impl SendBatch {
         if !grows || self.used + last.segment > CAPACITY {
             return self.flush(device);
         }
-        let count = self.transmits.len() - 1;
-        if count == 0 {
-            return;
-        }
-        self.send(device, count);
-        self.transmits.drain(..count);
-        self.peers.drain(..count);
+        self.send(device, self.transmits.len() - 1, true);
         // The buffer is used up to its end before what is left moves to the front, so that little is moved.
         if let [last] = &mut self.transmits[..]
             && self.used > CAPACITY / 2
@@ -100,69 +100,68 @@ impl SendBatch {
         }
     }
 
-    /// Sends everything.
+    /// Sends everything, and waits for a full socket.
     pub(super) fn flush(&mut self, device: &Device) {
-        if self.is_empty() {
-            return;
-        }
-        self.send(device, self.transmits.len());
-        self.transmits.clear();
-        self.peers.clear();
-        self.used = 0;
+        self.send(device, self.transmits.len(), true);
     }
 
     /// Sends what the socket takes at once; `false` if something is left, which stays here for the next time.
     pub(super) fn offer(&mut self, device: &Device) -> bool {
-        let count = self.transmits.len();
-        let sent = if count == 0 { 0 } else { self.send_from(device, count, false) };
-        if sent == count {
-            self.transmits.clear();
-            self.peers.clear();
-            self.used = 0;
-        } else {
-            self.transmits.drain(..sent);
-            self.peers.drain(..sent);
+        self.send(device, self.transmits.len(), false);
+        self.is_empty()
+    }
+
+    /// Sends the first `count` transmits, in order: every datagram goes, is counted with the reason why it did not, or stays
+    /// here where a full socket is not waited for.
+    fn send(&mut self, device: &Device, mut count: usize, patient: bool) {
+        if count == 0 {
+            return;
         }
-        sent == count
-    }
-
-    /// Sends the first `count` transmits: every datagram goes, or is counted with the reason why it did not.
-    fn send(&mut self, device: &Device, count: usize) {
-        self.send_from(device, count, true);
-    }
-
-    /// Returns how many of them were dealt with: all, where a full socket is waited for (`patient`).
-    fn send_from(&mut self, device: &Device, count: usize, patient: bool) -> usize {
         let Self { buffer, transmits, peers, scratch, wake, lane, .. } = self;
-        let transmits = &transmits[..count];
         let counters = &device.counters;
-        let Some(socket) = device.socket(*lane) else {
-            let datagrams = transmits.iter().map(Transmit::datagrams).sum();
-            counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
-            return count;
-        };
-        let mut way = Way { device, socket: &*socket, buffer, scratch, wake, full_until: None, patient };
         let mut at = 0;
-        while let Some(first) = transmits.get(at) {
-            match way.send(&transmits[at..]) {
-                Ok(sent) => at += sent,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !patient => return at,
-                Err(error) => {
-                    match error.raw_os_error() {
+        if let Some(socket) = device.socket(*lane) {
+            let mut way = Way { device, socket: &*socket, buffer, scratch, wake, full_until: None, patient };
+            while at < count {
+                let first = transmits[at];
+                match way.send(&transmits[at..count]) {
+                    Ok(sent) => at += sent,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && !patient => break,
+                    Err(error) => match error.raw_os_error() {
                         Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.datagrams() > 1 => {
-                            device.offload_refused(peers[at].as_ref(), first, &error);
-                            way.patient = true;
-                            way.send_singly(*first);
-                            way.patient = patient;
+                            let peer = peers[at].clone();
+                            device.offload_refused(peer.as_ref(), &first, &error);
+                            peers.splice(at..=at, iter::repeat_n(peer, first.datagrams()));
+                            transmits.splice(at..=at, singly(first));
+                            count += first.datagrams() - 1;
                         }
-                        _ => counters.udp_send_error(&error, first.datagrams()),
-                    }
-                    at += 1;
+                        _ => {
+                            counters.udp_send_error(&error, first.datagrams());
+                            at += 1;
+                        }
+                    },
                 }
             }
+        } else {
+            let datagrams = transmits[..count].iter().map(Transmit::datagrams).sum();
+            counters.udp_send_error(&io::Error::from_raw_os_error(libc::ENOTCONN), datagrams);
+            at = count;
         }
-        count
+        transmits.drain(..at);
+        peers.drain(..at);
+        if transmits.is_empty() {
+            self.used = 0;
+        }
     }
+}
+
+/// The datagrams of a refused batch.
+fn singly(batch: Transmit) -> impl Iterator<Item = Transmit> {
+    let end = batch.start + batch.len;
+    (batch.start..end).step_by(batch.segment).map(move |start| {
+        let len = batch.segment.min(end - start);
+        Transmit { to: batch.to, start, len, segment: len }
+    })
 }
 
 /// What one flush needs of the world.
@@ -174,7 +173,7 @@ struct Way<'a> {
     wake: &'a Wake,
     /// Until when a full socket is waited for; `None` while it takes something.
     full_until: Option<Instant>,
-    /// Whether a full socket is waited for. What goes singly is, whatever this says: it is in the middle of a transmit.
+    /// Whether a full socket is waited for.
     patient: bool,
 }
 
@@ -213,26 +212,6 @@ impl Way<'_> {
                 return Err(error);
             }
             tries += 1;
-        }
-    }
-
-    /// Sends a refused batch one datagram at a time.
-    fn send_singly(&mut self, batch: Transmit) {
-        let mut singles = Vec::with_capacity(batch.datagrams());
-        let end = batch.start + batch.len;
-        for start in (batch.start..end).step_by(batch.segment) {
-            let len = batch.segment.min(end - start);
-            singles.push(Transmit { to: batch.to, start, len, segment: len });
-        }
-        let mut at = 0;
-        while at < singles.len() {
-            match self.send(&singles[at..]) {
-                Ok(sent) => at += sent,
-                Err(error) => {
-                    self.device.counters.udp_send_error(&error, 1);
-                    at += 1;
-                }
-            }
         }
     }
 

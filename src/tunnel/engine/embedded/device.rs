@@ -17,7 +17,7 @@ use super::counters::{Counters, Event};
 use super::io::{OuterSocket, SocketFactory, TunDevice, UDP_BUFFER, Wake};
 use super::peer::Peer;
 use super::routes::Routes;
-use crate::sys::udp::Transmit;
+use crate::sys::udp::{Transmit, UdpGranted};
 use crate::tunnel::keys::PublicKey;
 use crate::tunnel::status::{EngineStatus, HandshakeCounters, Offloads, UdpBuffers};
 
@@ -251,14 +251,15 @@ impl Device {
     #[must_use]
     pub fn report(&self) -> Report {
         let sockets = read(&self.sockets);
-        let granted = sockets.first().map(|socket| socket.granted()).unwrap_or_default();
+        // Of several sockets, what all of them have.
+        let granted = sockets.iter().map(|socket| socket.granted()).reduce(UdpGranted::and);
         let tun = self.tuns[0].offloads();
         let table = self.table();
         let gso_refused = table.peers().any(|peer| peer.gso_refused.load(Ordering::Relaxed));
         let mut counters = self.counters.named();
-        // Where the kernel does not tell, there is no figure, and not zero.
-        let dropped: u64 = sockets.iter().filter_map(|socket| socket.dropped().ok()).sum();
-        if dropped > 0 {
+        // Where the kernel does not tell of each, there is no figure, and not zero.
+        let dropped: io::Result<u64> = sockets.iter().map(|socket| socket.dropped()).sum();
+        if let Ok(dropped @ 1..) = dropped {
             counters.insert("drop.udp-receive-buffer".to_owned(), dropped);
         }
         let icmp = lock(&self.icmp_destinations).clone();
@@ -273,17 +274,17 @@ impl Device {
                     tun_vnet_hdr: self.vnet_hdr(),
                     tun_tso: tun.tso && !self.tun_offload_off(),
                     tun_uso: tun.uso && !self.tun_offload_off(),
-                    udp_gso: granted.gso && !gso_refused,
-                    udp_gro: granted.gro,
+                    udp_gso: granted.is_some_and(|granted| granted.gso) && !gso_refused,
+                    udp_gro: granted.is_some_and(|granted| granted.gro),
                 },
                 lanes: self.tuns.len(),
                 offload_notes: lock(&self.offload_notes).clone(),
-                udp_buffers: UdpBuffers {
+                udp_buffers: granted.map(|granted| UdpBuffers {
                     asked: UDP_BUFFER as u64,
                     receive_granted: granted.receive_buffer as u64,
                     send_granted: granted.send_buffer as u64,
                     forced: granted.forced,
-                },
+                }),
                 counters,
                 udp_send_errors: self.counters.udp_send_errors(),
                 tun_write_errors: self.counters.tun_write_errors(),

@@ -168,6 +168,8 @@ pub struct Faults {
     pub duplicates: usize,
     /// Datagrams longer than this arrive cut to it.
     pub truncate: Option<usize>,
+    /// Every message is said to be cut.
+    pub say_truncated: bool,
     /// Every send to this address is `EAGAIN`.
     pub full_towards: Option<SocketAddr>,
     /// Each of so many sends fails with an errno that the network reported for an earlier one.
@@ -370,17 +372,21 @@ impl OuterSocket for FakeSocket {
 
     fn receive(&self, batch: &mut ReceiveBatch) -> io::Result<()> {
         batch.clear();
-        {
+        let say_truncated = {
             let mut state = lock(&self.net.state);
             if let Some(left) = state.faults.fail_receives.checked_sub(1) {
                 state.faults.fail_receives = left;
                 return Err(io::Error::from_raw_os_error(libc::ENOMEM));
             }
-        }
+            state.faults.say_truncated
+        };
         let mut queue = lock(&self.inbox.queue);
         while let Some((from, bytes, segment)) = queue.front() {
             if !batch.push(*from, bytes, *segment) {
                 return Ok(());
+            }
+            if say_truncated {
+                batch.mark_truncated();
             }
             queue.pop_front();
         }

@@ -6,7 +6,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -223,11 +222,8 @@ fn answer(device: &Device, peer: &Arc<Peer>, message: &Message, out: &mut SendBa
             peer.heard.hear(|answers| answers.responses += 1);
         }
     }
-    if kind != message::COOKIE && crypto.endpoint != Some(message.from) {
-        device.counters.add(Event::Roamed, usize::from(crypto.endpoint.is_some()));
-        crypto.endpoint = Some(message.from);
-        // Another path may take what the old one refused.
-        peer.gso_refused.store(false, Ordering::Relaxed);
+    if kind != message::COOKIE {
+        device.counters.add(Event::Roamed, usize::from(peer.is_at(&mut crypto, message.from)));
     }
     if let Some(len) = reply {
         crypto.note_sent(&buffer[..len]);
@@ -241,11 +237,11 @@ fn answer(device: &Device, peer: &Arc<Peer>, message: &Message, out: &mut SendBa
 }
 
 fn send(device: &Device, out: &mut SendBatch, peer: Option<&Arc<Peer>>, to: SocketAddr, bytes: &[u8]) {
-    if out.space(bytes.len()).is_none() {
-        out.flush(device);
-    }
-    if let Some(space) = out.space(bytes.len()) {
-        space.copy_from_slice(bytes);
-        out.commit(peer, to, bytes.len(), false);
+    match out.make_room(device, bytes.len()) {
+        Some(space) => {
+            space.copy_from_slice(bytes);
+            out.commit(peer, to, bytes.len(), false);
+        }
+        None => device.counters.udp_send_error(&io::Error::from_raw_os_error(libc::EAGAIN), 1),
     }
 }

@@ -9,7 +9,6 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use boringtun::noise::TunnResult;
@@ -173,9 +172,7 @@ impl Decrypt {
             crypto.handshake_completed();
         }
         if crypto.endpoint != Some(from) {
-            self.device.counters.add(Event::Roamed, usize::from(crypto.endpoint.is_some()));
-            crypto.endpoint = Some(from);
-            peer.gso_refused.store(false, Ordering::Relaxed);
+            counters.add(Event::Roamed, usize::from(peer.is_at(crypto, from)));
         }
         let Some((len, source)) = inner else { return };
         // The packet's own length, which may be less than that of its header.

@@ -87,7 +87,10 @@ impl Outbound {
                 turn.more = !one && !self.batch.drained();
                 if turn.more {
                     self.batch_is_open = true;
-                    self.out.flush_full(&device);
+                    // Who does not wait hands a load over at once, and this with it.
+                    if self.patient {
+                        self.out.flush_full(&device);
+                    }
                     return Ok(turn);
                 }
             }
@@ -155,6 +158,9 @@ impl Outbound {
             // One lock for the packets in a row that go to this peer.
             let mut crypto = peer.lock();
             let ready = crypto.has_session() && crypto.endpoint.is_some();
+            if ready && !crypto.staged.is_empty() {
+                send_staged(&self.device, peer, &mut crypto, &mut self.out);
+            }
             loop {
                 packets += if ready {
                     self.encrypt(peer, &mut crypto, index, header_len)
@@ -172,9 +178,9 @@ impl Outbound {
             if ready {
                 crypto.last_sent = Some(Instant::now());
                 if self.device.tuns.len() > 1 {
-                    // Another thread may send for this peer, too: what is numbered first must go first, or a receiver's
-                    // replay window takes it for old.
-                    self.out.flush(&self.device);
+                    // Another thread may send for this peer, too: what is numbered first should go first, or a receiver's
+                    // replay window takes it for old. A full socket is not waited for with the peer in hand.
+                    self.out.offer(&self.device);
                 }
             }
         }
@@ -207,19 +213,15 @@ impl Outbound {
     fn encrypt(&mut self, peer: &Arc<Peer>, crypto: &mut Crypto, index: usize, header_len: usize) -> usize {
         let Self { device, batch, out, lane, .. } = self;
         let gso = device.gso(*lane);
-        let (mut packets, mut bytes, mut dropped) = (0, 0, 0);
+        let (mut packets, mut bytes) = (0, 0);
         let good = for_each_packet(batch.packet(index), header_len, |packet| {
             packets += 1;
-            match encrypt(device, peer, crypto, packet, out, gso) {
-                Some(len) => bytes += len,
-                None => dropped += 1,
-            }
+            bytes += encrypt(device, peer, crypto, packet, out, gso);
         });
         if !good {
             device.counters.add(Event::DropNotIp, 1);
         }
         device.counters.add(Event::TunReadPackets, packets);
-        device.counters.add(Event::DropNotEncrypted, dropped);
         peer.sent(bytes);
         packets
     }
@@ -246,10 +248,7 @@ impl Outbound {
         }
         device.counters.add(Event::TunReadPackets, packets);
         device.counters.add(Event::DropStaged, dropped);
-        if out.space(message::INITIATION_LEN).is_none() {
-            out.flush(device);
-        }
-        if let Some(space) = out.space(message::INITIATION_LEN)
+        if let Some(space) = out.make_room(device, message::INITIATION_LEN)
             && let Some(len) = crypto.initiate(space)
         {
             crypto.last_sent = Some(Instant::now());
@@ -260,7 +259,7 @@ impl Outbound {
     }
 }
 
-/// Encrypts a packet behind what `out` holds; returns the datagram's length, `None` if there is none.
+/// Encrypts a packet behind what `out` holds; returns the datagram's length, 0 if there is none, which is counted.
 fn encrypt(
     device: &Device,
     peer: &Arc<Peer>,
@@ -268,17 +267,26 @@ fn encrypt(
     packet: &[u8],
     out: &mut SendBatch,
     gso: bool,
-) -> Option<usize> {
-    let (endpoint, tunn) = (crypto.endpoint?, crypto.tunn.as_mut()?);
-    let room = packet.len() + message::DATA_OVERHEAD;
-    if out.space(room).is_none() {
-        out.flush(device);
+) -> usize {
+    let (Some(endpoint), Some(tunn)) = (crypto.endpoint, crypto.tunn.as_mut()) else {
+        device.counters.add(Event::DropNotEncrypted, 1);
+        return 0;
+    };
+    let Some(space) = out.make_room(device, packet.len() + message::DATA_OVERHEAD) else {
+        device.counters.udp_send_error(&io::Error::from_raw_os_error(libc::EAGAIN), 1);
+        return 0;
+    };
+    // Without a session it would be an initiation, and the packet stay in a queue that nobody empties.
+    if let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(packet, space)
+        && datagram.first() == Some(&message::DATA)
+    {
+        let len = datagram.len();
+        out.commit(Some(peer), endpoint, len, gso);
+        len
+    } else {
+        device.counters.add(Event::DropNotEncrypted, 1);
+        0
     }
-    // Without a session the answer would be an initiation, and the packet stay in a queue that nobody empties.
-    let TunnResult::WriteToNetwork(datagram) = tunn.encapsulate(packet, out.space(room)?) else { return None };
-    let len = (datagram.first() == Some(&message::DATA)).then_some(datagram.len())?;
-    out.commit(Some(peer), endpoint, len, gso);
-    Some(len)
 }
 
 /// Calls `each` with every packet of one read; `false` if the read was damaged.
@@ -298,18 +306,18 @@ fn for_each_packet(read: &mut [u8], header_len: usize, mut each: impl FnMut(&mut
     true
 }
 
-/// Sends what waited for a session. The caller holds the peer's lock and found that there is one.
+/// Encrypts what waited for a session, as much as there is room for; the caller, who holds the peer's lock and found that there
+/// is one, sends it when it has let go. What a full socket leaves waits for the next packet, or for the timers.
 pub(super) fn send_staged(device: &Device, peer: &Arc<Peer>, crypto: &mut Crypto, out: &mut SendBatch) {
     let gso = device.gso(0);
-    let mut dropped = 0;
-    while let Some(packet) = crypto.staged.pop(&device.staged_bytes) {
-        match encrypt(device, peer, crypto, &packet, out, gso) {
-            Some(len) => peer.sent(len),
-            None => dropped += 1,
+    while let Some(next) = crypto.staged.next_len() {
+        if out.make_room(device, next + message::DATA_OVERHEAD).is_none() {
+            break;
         }
+        let Some(packet) = crypto.staged.pop(&device.staged_bytes) else { break };
+        peer.sent(encrypt(device, peer, crypto, &packet, out, gso));
     }
-    device.counters.add(Event::DropNotEncrypted, dropped);
-    // Before the lock goes: what is newer may not pass it.
-    out.flush(device);
+    // Before the lock goes, as far as the socket takes it: what is newer should not pass it.
+    out.offer(device);
     crypto.last_sent = Some(Instant::now());
 }

@@ -117,6 +117,11 @@ impl Staged {
         true
     }
 
+    /// How long the next one is.
+    pub(super) fn next_len(&self) -> Option<usize> {
+        self.packets.front().map(Vec::len)
+    }
+
     pub(super) fn pop(&mut self, budget: &AtomicUsize) -> Option<Vec<u8>> {
         let packet = self.packets.pop_front()?;
         budget.fetch_sub(packet.len(), Ordering::Relaxed);
@@ -164,6 +169,16 @@ impl Peer {
     /// Takes the peer's lock. A thread that died with it left whole values behind: each is replaced at once.
     pub(super) fn lock(&self) -> MutexGuard<'_, Crypto> {
         self.crypto.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes where it is; `true` if it was elsewhere before.
+    pub(super) fn is_at(&self, crypto: &mut Crypto, endpoint: SocketAddr) -> bool {
+        let before = crypto.endpoint.replace(endpoint);
+        if before != Some(endpoint) {
+            // Another path may take what the old one refused.
+            self.gso_refused.store(false, Ordering::Relaxed);
+        }
+        before.is_some_and(|before| before != endpoint)
     }
 
     pub(super) fn sent(&self, bytes: usize) {

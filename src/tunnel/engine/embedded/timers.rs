@@ -10,6 +10,7 @@ use boringtun::noise::errors::WireGuardError;
 use super::batch::SendBatch;
 use super::counters::Event;
 use super::device::Device;
+use super::outbound::send_staged;
 use super::peer::{Crypto, Peer, message};
 
 /// How often the protocol's timers are looked at. boringtun rounds its times to this call.
@@ -41,6 +42,9 @@ pub(super) fn run(device: &Device) -> io::Result<()> {
 
 fn tick(device: &Device, peer: &Arc<Peer>, now: Instant, out: &mut SendBatch) {
     let mut crypto = peer.lock();
+    if !crypto.staged.is_empty() && crypto.has_session() {
+        send_staged(device, peer, &mut crypto, out);
+    }
     let mut buffer = [0; message::INITIATION_LEN];
     let Some(tunn) = crypto.tunn.as_mut() else { return };
     let due = match tunn.update_timers(&mut buffer) {
@@ -57,13 +61,13 @@ fn tick(device: &Device, peer: &Arc<Peer>, now: Instant, out: &mut SendBatch) {
     let due = due.inspect(|len| crypto.note_sent(&buffer[..*len])).or_else(|| keepalive(&mut crypto, now, &mut buffer));
     let (Some(len), Some(endpoint)) = (due, crypto.endpoint) else { return };
     crypto.last_sent = Some(now);
-    if out.space(len).is_none() {
-        out.flush(device);
-    }
-    if let Some(space) = out.space(len) {
-        space.copy_from_slice(&buffer[..len]);
-        out.commit(Some(peer), endpoint, len, false);
-        peer.sent(len);
+    match out.make_room(device, len) {
+        Some(space) => {
+            space.copy_from_slice(&buffer[..len]);
+            out.commit(Some(peer), endpoint, len, false);
+            peer.sent(len);
+        }
+        None => device.counters.udp_send_error(&io::Error::from_raw_os_error(libc::EAGAIN), 1),
     }
 }
 

@@ -192,12 +192,8 @@ impl Device {
         }
         {
             let mut crypto = entry.peer.lock();
-            if let Some(endpoint) = request.endpoint
-                && crypto.endpoint != Some(endpoint)
-            {
-                crypto.endpoint = Some(endpoint);
-                // Another path may take what the old one refused.
-                entry.peer.gso_refused.store(false, Ordering::Relaxed);
+            if let Some(endpoint) = request.endpoint {
+                entry.peer.is_at(&mut crypto, endpoint);
             }
             if let Some(seconds) = request.keepalive {
                 crypto.keepalive = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
