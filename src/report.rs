@@ -14,6 +14,7 @@ mod junit;
 mod lines;
 mod markdown;
 mod pick;
+mod ranking;
 mod series;
 mod table;
 mod text;
@@ -23,7 +24,7 @@ use std::str::FromStr;
 
 use crate::verdict::{Comparison, Gate, Source, gate};
 
-pub use answer::answer;
+pub use answer::{answer, level_lines};
 pub use pick::{pick_json, pick_table};
 pub use series::{SeriesReport, render_series};
 

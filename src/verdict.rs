@@ -15,6 +15,7 @@ mod gate;
 mod measured;
 mod pick;
 mod policy;
+mod ranking;
 mod rows;
 mod sentence;
 mod series;
@@ -34,6 +35,7 @@ pub use gate::{Gate, GateResult, gate};
 pub use measured::{FIXED_PAIRS, Measured, PairRuns, Scale, Visit, measure};
 pub use pick::{Candidate, Order, Pick, PickOptions, PickResult, Picks, SAFE_TCP, SAFE_UDP, pick};
 pub use policy::{BadBy, By, Policy, PolicyError};
+pub use ranking::{Ranked, Ranking};
 pub use series::{Point, SESSION_GAP_SECONDS, Series, SeriesRow, Step, Unit, series, series_gate};
 
 /// A record with the name that the user gave it: its directory, usually.
@@ -85,6 +87,9 @@ pub struct Comparison {
     pub new: Vec<String>,
     /// One for each new level, cell and metric, in the order of a report.
     pub rows: Vec<Row>,
+    /// The order of the levels in each main metric; empty where there are but two.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rankings: Vec<Ranking>,
     /// What was planned and could not be measured.
     pub unmeasured: Vec<Unmeasured>,
     /// What a reader must know before trusting the rows.

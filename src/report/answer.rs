@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::{Line, Naming, is_against_raw, level_name, lines};
-use super::{Report, escape, text};
+use super::{Report, escape, ranking, text};
 use crate::cell::{Cell, Factor};
 use crate::record::{Run, Status};
 use crate::stats::Summary;
@@ -15,7 +15,7 @@ const RAW: &str = "raw";
 
 /// The answer, without a line feed.
 pub fn answer(report: &Report<'_>) -> String {
-    let compared = report.comparison.filter(|comparison| !is_against_raw(comparison) && !comparison.rows.is_empty());
+    let compared = compared(report);
     let answer = match (compared, report.judged()) {
         (Some(comparison), Some(gate)) => gated(comparison, &gate),
         (Some(comparison), None) => capitalised(&changes(comparison)),
@@ -30,6 +30,18 @@ pub fn answer(report: &Report<'_>) -> String {
     }
 }
 
+/// A line for each level, where several are compared with the baseline: the answer is over all of them then.
+pub fn level_lines(report: &Report<'_>) -> Vec<String> {
+    let Some(comparison) = compared(report).filter(|comparison| comparison.new.len() > 1) else { return Vec::new() };
+    let line = |level: &String| capitalised(&level_changes(comparison, level, &lines(comparison, level)));
+    comparison.new.iter().map(line).collect()
+}
+
+/// The comparison, if its levels are judged.
+fn compared<'a>(report: &Report<'a>) -> Option<&'a Comparison> {
+    report.comparison.filter(|comparison| !is_against_raw(comparison) && !comparison.rows.is_empty())
+}
+
 /// The runs whose figures are not published, each with the reason.
 fn gone<'a>(report: &Report<'a>) -> Vec<(&'a Run, String)> {
     let runs = report.sources.iter().flat_map(|source| &source.record.runs);
@@ -42,7 +54,8 @@ fn gone<'a>(report: &Report<'a>) -> Vec<(&'a Run, String)> {
 fn not_measured(report: &Report<'_>, answer: &str) -> Option<String> {
     let gone = gone(report);
     let (why, count) = commonest(&gone)?;
-    if answer.contains(&in_one_line(why)) {
+    let known = in_one_line(why);
+    if answer.contains(&known) || level_lines(report).iter().any(|line| line.contains(known.trim_end_matches("..."))) {
         return None;
     }
     let runs: usize = report.sources.iter().map(|source| source.record.runs.len()).sum();
@@ -108,17 +121,15 @@ fn gated(comparison: &Comparison, gate: &Gate<'_>) -> String {
     }
 }
 
-/// What changed between the levels.
+/// What changed between the levels: of two the changes, of more their order.
 fn changes(comparison: &Comparison) -> String {
-    let all: Vec<(&String, Vec<Line<'_>>)> =
-        comparison.new.iter().map(|level| (level, lines(comparison, level))).collect();
-    let sentences = all.iter().enumerate().map(|(place, (level, lines))| {
-        let sentence = level_changes(comparison, level, lines);
-        if place == 0 { sentence } else { capitalised(&sentence) }
-    });
-    sentences.collect::<Vec<String>>().join(" ")
+    match comparison.new.as_slice() {
+        [level] => level_changes(comparison, level, &lines(comparison, level)),
+        _ => ranking::sentence(comparison),
+    }
 }
 
+/// What changed between the baseline and one level.
 fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> String {
     let (base, new) = (level_name(comparison, &comparison.base), level_name(comparison, level));
     let is = if new.ends_with(" tunnels") { "are" } else { "is" };
@@ -167,7 +178,7 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
 
 /// The first letter in upper case, if the sentence opens with a word of ours and not with a name.
 fn capitalised(sentence: &str) -> String {
-    let ours = ["no ", "inconclusive "].iter().any(|word| sentence.starts_with(word));
+    let ours = ["no ", "inconclusive ", "of ", "against "].iter().any(|word| sentence.starts_with(word));
     let mut letters = sentence.chars();
     match letters.next() {
         Some(first) if ours => first.to_uppercase().chain(letters).collect(),

@@ -2,13 +2,25 @@
 
 use std::fmt::Write as _;
 
-use super::lines::lines;
-use super::{Report, answer, escape};
-use crate::verdict::{GateResult, Verdict};
+use super::lines::{level_name, lines};
+use super::{Report, answer, escape, level_lines, ranking};
+use crate::cell::Cell;
+use crate::verdict::{GateResult, Verdict, repeat};
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut out = opening(report.judged().map(|gate| gate.result), &answer(report));
     let Some(comparison) = report.comparison else { return out };
+    let levels = level_lines(report);
+    if !levels.is_empty() {
+        // Of many levels a line for each that wants attention: what is behind it stands in the table.
+        for (level, line) in comparison.new.iter().zip(levels) {
+            let title =
+                format!("{} against {}", level_name(comparison, level), level_name(comparison, &comparison.base));
+            let command = repeat(report.sources, comparison, &Cell::new(), level);
+            annotate(&mut out, ranking::gravest(comparison, level), &title, &format!("{line} Repeat: {command}"));
+        }
+        return out;
+    }
     for new in &comparison.new {
         for line in lines(comparison, new) {
             let why = line.rows.first().map_or("", |row| row.why.as_str());

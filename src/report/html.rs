@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::lines::{Line, is_against_raw, level_name, lines};
-use super::{Report, answer, detail, escape, table};
+use super::{Report, answer, detail, escape, level_lines, table};
 use crate::verdict::{Change, Comparison, Scale, Verdict};
 
 /// Nothing in the page may load or run anything, whatever a name in the record says.
@@ -35,7 +35,7 @@ pub(super) const CLOSING: &str = "</body>\n</html>\n";
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut out = opening(&answer(report));
-    for line in table::setting(report) {
+    for line in level_lines(report).into_iter().chain(table::setting(report)) {
         let _ = writeln!(out, "<p>{}</p>", escape::xml(&line));
     }
     let (mut undecided, mut binds) = (Vec::new(), Vec::new());

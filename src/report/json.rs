@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Report, answer};
+use super::{Report, answer, level_lines};
 use crate::record::Class;
 use crate::verdict::{CellSummary, Comparison, GateResult, cells};
 
@@ -11,6 +11,8 @@ struct Summary<'a> {
     format: &'static str,
     version: u32,
     answer: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    levels: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gate: Option<GateResult>,
     records: Vec<RecordSummary<'a>>,
@@ -36,6 +38,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         format: "wglab-summary",
         version: 1,
         answer: answer(report),
+        levels: level_lines(report),
         gate: report.judged().map(|gate| gate.result),
         records: report
             .sources

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::lines::Naming;
-use super::{Report, answer, escape, text};
+use super::{Report, answer, escape, level_lines, text};
 use crate::verdict::{Row, Verdict};
 
 /// One test case.
@@ -26,8 +26,19 @@ pub(super) fn render(report: &Report<'_>) -> String {
         let naming = Naming::of(comparison);
         cases.extend(comparison.rows.iter().filter(|row| row.verdict.is_some()).map(|row| case(row, &naming)));
     }
-    suite(&cases, &answer(report))
+    let mut out = suite(&cases, &answer(report));
+    let levels = level_lines(report);
+    if !levels.is_empty() {
+        // What all the cases come to stands at the end of the suite.
+        let lines = [answer(report)].into_iter().chain(levels);
+        let text: String = lines.map(|line| format!("{}\n", escape::xml(&line))).collect();
+        out.truncate(out.len() - CLOSING.len());
+        let _ = write!(out, "  <system-out>{text}</system-out>\n{CLOSING}");
+    }
+    out
 }
+
+const CLOSING: &str = "</testsuite>\n";
 
 fn case<'a>(row: &'a Row, naming: &Naming) -> Case<'a> {
     let change = row.change.map_or_else(|| "no change known".to_owned(), |c| text::with_interval(&row.metric, &c));
@@ -60,7 +71,7 @@ pub(super) fn suite(cases: &[Case<'_>], answer: &str) -> String {
         let _ = writeln!(out, "    <error message=\"{}\"/>", escape::xml(answer));
         let _ = writeln!(out, "  </testcase>");
     }
-    out.push_str("</testsuite>\n");
+    out.push_str(CLOSING);
     out
 }
 

@@ -3,10 +3,17 @@
 use std::fmt::Write as _;
 
 use super::lines::lines;
-use super::{Report, answer, detail, escape, table};
+use super::{Report, answer, detail, escape, level_lines, table};
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut out = format!("**{}**\n", escape::markdown(&answer(report)));
+    let levels = level_lines(report);
+    if !levels.is_empty() {
+        out.push('\n');
+    }
+    for line in levels {
+        let _ = writeln!(out, "* {}", escape::markdown(&line));
+    }
     for line in table::setting(report) {
         let _ = write!(out, "\n{}\n", escape::markdown(&line));
     }

@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::lines::{Line, is_against_raw, level_name, lines};
-use super::{Report, answer, detail, escape, text};
+use super::{Report, answer, detail, escape, level_lines, text};
 use crate::cell::Factor;
 use crate::record::{Bottleneck, Class};
 use crate::verdict::{Comparison, Unmeasured, Verdict, shell, with_rounds};
 
 pub(super) fn render(report: &Report<'_>) -> String {
     let mut out = format!("{}\n", answer(report));
-    for line in setting(report) {
+    for line in level_lines(report).into_iter().chain(setting(report)) {
         let _ = writeln!(out, "{line}");
     }
     match report.comparison {

@@ -2,6 +2,7 @@
 
 mod formats;
 mod hostile;
+mod levels;
 mod picks;
 mod series;
 mod tunnels;
@@ -321,23 +322,6 @@ fn a_narrow_terminal_breaks_cells_and_a_wide_one_does_not() {
             assert_eq!(words(&narrow), words(&whole), "no word is cut:\n{narrow}");
         }
     }
-}
-
-#[test]
-fn every_sentence_of_several_levels_opens_as_one() {
-    let mut made = Made::new(Factor::Engine, &[(Factor::Pair, &["a1>a2"]), (Factor::Engine, &["one", "two", "three"])]);
-    for round in 1..=3 {
-        for engine in ["one", "two", "three"] {
-            let rate = 3e9 * made.noise(0.2);
-            let levels = [(Factor::Pair, "a1>a2"), (Factor::Engine, engine), (Factor::Test, "tcp-stream")];
-            made.run(round, &levels, &[(RATE, rate)]);
-        }
-    }
-    let sources = sources(&made);
-    let comparison = compare(&sources, None, &Policy::default()).unwrap();
-    let answer = answer(&Report::new(&sources, Some(&comparison)));
-    assert_eq!(answer.matches("Inconclusive").count(), 2, "{answer}");
-    assert!(!answer.contains(". inconclusive"), "{answer}");
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub fn compare(sources: &[Source<'_>], by: Option<&By>, policy: &Policy) -> Resu
     Ok(Comparison {
         base: base.clone(),
         new: new.to_vec(),
+        rankings: context.rankings(),
         cautions: context.cautions(),
         unmeasured: unmeasured.clone(),
         records: sources.iter().map(|source| source.name.to_owned()).collect(),
