@@ -74,7 +74,8 @@ pub fn check_runs(sources: &[Source<'_>]) -> Result<(), VerdictError> {
     }
 }
 
-fn rounds(source: &Source<'_>) -> usize {
+/// The rounds that ran, whether their runs can be used or not.
+pub(super) fn rounds(source: &Source<'_>) -> usize {
     source.record.runs.iter().map(|run| run.round).collect::<BTreeSet<u32>>().len()
 }
 

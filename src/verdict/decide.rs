@@ -98,7 +98,7 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Why.
     pub why: Judgement,
-    /// Rounds in all that would decide.
+    /// Usable rounds that would decide.
     pub rounds: Option<u32>,
     /// The least change that was published here, on the printed scale.
     pub minimum: f64,
@@ -191,6 +191,14 @@ pub fn decide(measured: &Measured, evidence: &Evidence) -> Decision {
     }
     let why = if raw { Judgement::Small } else { Judgement::WithinNoise };
     decided(Verdict::NoConsistentChange, why, None)
+}
+
+/// Rounds in all of which `needed` are usable, if as many fail as of the `ran` so far, `usable` of which were: always more than ran.
+/// `None` where too many would be needed.
+pub(super) fn rounds_in_all(needed: u32, usable: usize, ran: usize) -> Option<u32> {
+    let share = ran.max(usable) as f64 / usable.max(1) as f64;
+    let rounds = (f64::from(needed) * share).ceil().max(ran as f64 + 1.0);
+    (rounds <= f64::from(power::MOST_ROUNDS)).then_some(rounds as u32)
 }
 
 /// Rounds in all until the noise floor is below `difference`: it shrinks with the root of their number.

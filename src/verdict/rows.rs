@@ -10,7 +10,7 @@ use super::arms::{self, Arm};
 use super::decide::{self, Decision, Evidence, Judgement};
 use super::measured::{self, Measured, PairRuns, Scale, Visit};
 use super::sentence::sentence;
-use super::{By, Change, PairRow, Policy, Row, Source, Together, Unmeasured, Verdict, command};
+use super::{By, Change, PairRow, Policy, Row, Source, Together, Unmeasured, Verdict, command, compare};
 use crate::cell::{Better, Cell, Factor, Metric, Quantity, metric, printable};
 use crate::stats::{CONFIDENCE, Estimate, Summary};
 
@@ -230,7 +230,9 @@ impl<'a> Context<'a> {
                 (Some(Verdict::Inconclusive), why, None)
             }
             _ => {
-                let rounds = decision.rounds.filter(|_| measured.interleaved);
+                let ran = self.sources.iter().map(compare::rounds).max().unwrap_or(0);
+                let needed = decision.rounds.filter(|_| measured.interleaved);
+                let rounds = needed.and_then(|needed| decide::rounds_in_all(needed, measured.rounds, ran));
                 (
                     Some(decision.verdict),
                     sentence(&decision, measured, &evidence, draft.line, draft.members.len()),

@@ -48,6 +48,27 @@ fn two_runs_are_too_few() {
     assert!(row.change.unwrap().low.is_none(), "one run has no interval");
 }
 
+#[test]
+fn a_projection_counts_the_rounds_that_ran_and_not_those_that_can_be_used() {
+    assert_eq!(decide::rounds_in_all(19, 15, 20), Some(26));
+    assert_eq!(decide::rounds_in_all(3, 2, 2), Some(3));
+    assert_eq!(decide::rounds_in_all(10, 9, 20), Some(23));
+    assert_eq!(decide::rounds_in_all(5000, 1, 20), None);
+    // Of twenty rounds four lack a level.
+    let noisy = |of: &[f64]| of.iter().cycle().take(20).map(|value| value * 1e6).collect::<Vec<_>>();
+    let mut made = engines(&noisy(&N3.0), &noisy(&N3.1), RATE);
+    let all = within(&made, &Policy::default()).rows.remove(0).rounds_needed.unwrap();
+    for run in
+        made.record.runs.iter_mut().filter(|run| run.round < 17 && run.factors.get(Factor::Engine) == Some("new"))
+    {
+        run.proof.clear();
+    }
+    let comparison = within(&made, &Policy::default());
+    let row = &comparison.rows[0];
+    assert_eq!((comparison.rounds, row.paired), (20, 3));
+    assert!(all > 20 && row.rounds_needed.is_none_or(|rounds| rounds > 20), "{all} {:?}", row.rounds_needed);
+}
+
 /// Two pairs, each with its own factor on the new stack.
 fn two_pairs(factors: [f64; 2], noise: f64) -> Made {
     let mut made = Made::new(
