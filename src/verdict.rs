@@ -146,6 +146,9 @@ pub struct Row {
     /// How many underlays were judged together, where the verdict is theirs in common.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub together: Option<Together>,
+    /// The change of the raw underlay, where it explains this one: a fraction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<f64>,
     /// Why this verdict, in words.
     pub why: String,
     /// Rounds in all that would decide, where it is inconclusive and more rounds would.
@@ -191,6 +194,13 @@ pub struct Change {
     /// The same, adjusted over everything that is judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
+}
+
+impl Change {
+    /// Whether its interval leaves no change out.
+    pub fn excludes_zero(&self) -> bool {
+        self.low.zip(self.high).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
+    }
 }
 
 /// One pair's part of a row.

@@ -139,9 +139,10 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
         with
     };
     let (worse, better) = (with(Verdict::Worse), with(Verdict::Better));
-    let (same, unsure, invalid) =
-        (with(Verdict::NoConsistentChange), with(Verdict::Inconclusive), with(Verdict::Invalid));
-    let judged = worse.len() + better.len() + same.len() + unsure.len() + invalid.len();
+    let (unsure, invalid) = (with(Verdict::Inconclusive), with(Verdict::Invalid));
+    let (underlay, same): (Vec<_>, Vec<_>) =
+        with(Verdict::NoConsistentChange).into_iter().partition(|line| line.is_environment());
+    let judged = worse.len() + better.len() + underlay.len() + same.len() + unsure.len() + invalid.len();
     let mut clauses = Vec::new();
     if !worse.is_empty() {
         clauses.push(format!("{new} {is} worse than {base} in {}", named(&worse)));
@@ -150,6 +151,10 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
         let opening = if worse.is_empty() { format!("{new} {is} better than {base}") } else { "better".to_owned() };
         clauses.push(format!("{opening} in {}", named(&better)));
     }
+    if !underlay.is_empty() {
+        let between = if clauses.is_empty() { format!(" between {base} and {new}") } else { String::new() };
+        clauses.push(format!("the raw underlay itself moved{between}: {}", named(&underlay)));
+    }
     let between = if clauses.is_empty() { format!(" between {base} and {new}") } else { String::new() };
     if !invalid.is_empty() {
         let (what, why) = (some(&invalid, judged), reason(&invalid));
@@ -157,9 +162,15 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
     }
     if !same.is_empty() {
         // Where nothing moved, the figure that matters is what would have been seen.
-        let visible = visible(&same).filter(|_| worse.is_empty() && better.is_empty());
+        let (with_it, still): (Vec<_>, Vec<_>) = same.iter().copied().partition(|line| line.moved_with_underlay());
+        let visible = visible(&still).filter(|_| worse.is_empty() && better.is_empty());
         let visible = visible.map_or_else(String::new, |size| format!("; one of {size} or more would have shown"));
-        clauses.push(format!("no consistent change{between} in {}{visible}", some(&same, judged)));
+        let with_it = match (with_it.len(), still.len()) {
+            (0, _) => String::new(),
+            (_, 0) => ", which moved as the raw underlay did".to_owned(),
+            (some, _) => format!(", {some} of which moved as the raw underlay did"),
+        };
+        clauses.push(format!("no consistent change{between} in {}{with_it}{visible}", some(&same, judged)));
     }
     if !unsure.is_empty() {
         let rounds: Option<Vec<u32>> = unsure.iter().map(|line| line.rounds()).collect();
@@ -178,7 +189,7 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
 
 /// The first letter in upper case, if the sentence opens with a word of ours and not with a name.
 fn capitalised(sentence: &str) -> String {
-    let ours = ["no ", "inconclusive ", "of ", "against "].iter().any(|word| sentence.starts_with(word));
+    let ours = ["no ", "inconclusive ", "of ", "against ", "the raw underlay "].iter().any(|word| sentence.starts_with(word));
     let mut letters = sentence.chars();
     match letters.next() {
         Some(first) if ours => first.to_uppercase().chain(letters).collect(),

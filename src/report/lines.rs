@@ -28,6 +28,16 @@ impl Line<'_> {
         format!("{}: {}", self.what, self.metric)
     }
 
+    /// Whether it is of the raw underlay itself, which moved: nothing that is compared explains that.
+    pub(super) fn is_environment(&self) -> bool {
+        self.rows.iter().any(|row| row.environment.is_some() && row.cell.get(Factor::Engine) == Some("raw"))
+    }
+
+    /// Whether it moved as the raw underlay did.
+    pub(super) fn moved_with_underlay(&self) -> bool {
+        self.rows.iter().any(|row| row.environment.is_some()) && !self.is_environment()
+    }
+
     fn name(&self) -> &str {
         self.rows.first().map_or("", |row| &row.metric)
     }
@@ -79,6 +89,9 @@ impl Line<'_> {
     pub(super) fn verdict_text(&self) -> String {
         match (self.verdict, self.rounds()) {
             (Some(Verdict::Inconclusive), Some(rounds)) => format!("inconclusive, {rounds} rounds would decide"),
+            (Some(verdict), _) if self.rows.iter().any(|row| row.environment.is_some()) => {
+                format!("{}, environment", verdict.text())
+            }
             (Some(verdict), _) => verdict.text().to_owned(),
             (None, _) => "not judged".to_owned(),
         }

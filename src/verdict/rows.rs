@@ -50,9 +50,16 @@ struct Outcome {
     rounds: Option<u32>,
     decision: Option<Decision>,
     together: Option<Together>,
+    /// The raw underlay's change, where it explains the draft's.
+    environment: Option<f64>,
 }
 
 impl Draft<'_> {
+    /// Whether it is of the underlay itself, with no tunnel.
+    fn is_raw(&self) -> bool {
+        self.cell.get(Factor::Engine) == Some(RAW)
+    }
+
     /// What shares in the error.
     fn sharing(&self) -> Option<&Measured> {
         self.measured.as_ref().filter(|measured| self.judged && measured.estimate.is_some())
@@ -212,24 +219,32 @@ impl<'a> Context<'a> {
         let evidence = self.evidence(draft, tests);
         let Some(measured) = &draft.measured else {
             let (verdict, why) = (draft.judged.then_some(Verdict::Invalid), self.missing(draft));
-            return Outcome { verdict, why, rounds: None, decision: None, together: None };
+            return Outcome { verdict, why, rounds: None, decision: None, together: None, environment: None };
         };
         let decision = decide::decide(measured, &evidence);
-        let moved = matches!(decision.verdict, Verdict::Better | Verdict::Worse | Verdict::Inconclusive);
+        let moved = match decision.verdict {
+            Verdict::Better | Verdict::Worse => true,
+            // The underlay explains itself only where it did move.
+            Verdict::Inconclusive => !draft.is_raw() || draft.change().is_some_and(|change| change.excludes_zero()),
+            Verdict::NoConsistentChange | Verdict::Invalid => false,
+        };
+        let environment = environment.filter(|_| moved && draft.judged);
         let (verdict, why, rounds) = match environment {
             _ if !draft.judged => (None, "shown, not judged".to_owned(), None),
-            Some(raw) if moved => {
-                let why = format!(
-                    "environment: the raw underlay moved by {:+.0} % at the same time, and the tunnel no more than that",
-                    raw * 100.0
-                );
+            Some(raw) => {
+                let as_well = match draft.is_raw() {
+                    true => "by itself, without any tunnel",
+                    false => "at the same time, and the tunnel no more than that",
+                };
+                let why = format!("environment: the raw underlay moved by {:+.0} % {as_well}", raw * 100.0);
                 (Some(Verdict::NoConsistentChange), why, None)
             }
-            _ if decision.verdict == Verdict::NoConsistentChange && draft.generator_binds(self.base) => {
-                let why = "the generator binds, so the tunnel may do more than it was asked for here".to_owned();
+            None if decision.verdict == Verdict::NoConsistentChange && draft.generator_binds(self.base) => {
+                let what = if draft.is_raw() { "underlay" } else { "tunnel" };
+                let why = format!("the generator binds, so the {what} may do more than it was asked for here");
                 (Some(Verdict::Inconclusive), why, None)
             }
-            _ => {
+            None => {
                 let ran = self.sources.iter().map(compare::rounds).max().unwrap_or(0);
                 let needed = decision.rounds.filter(|_| measured.interleaved);
                 let rounds = needed.and_then(|needed| decide::rounds_in_all(needed, measured.rounds, ran));
@@ -240,7 +255,7 @@ impl<'a> Context<'a> {
                 )
             }
         };
-        Outcome { verdict, why, rounds, decision: Some(decision), together: None }
+        Outcome { verdict, why, rounds, decision: Some(decision), together: None, environment }
     }
 
     fn row(&self, draft: &Draft<'_>, outcome: Outcome) -> Row {
@@ -262,6 +277,7 @@ impl<'a> Context<'a> {
             judged: draft.judged,
             verdict: outcome.verdict,
             together: outcome.together,
+            environment: outcome.environment,
             why: outcome.why,
             rounds_needed: outcome.rounds,
             base_bound_by: bound_by(self.base),
@@ -329,12 +345,13 @@ fn settle(drafts: &[Draft<'_>], place: usize, outcomes: &mut [Outcome], min_effe
         return;
     }
     let together = Together { underlays: members.len(), change, minimum: decision.minimum };
-    let (verdict, why, rounds) = (whole.verdict, whole.why.clone(), whole.rounds);
+    let (verdict, why, rounds, environment) = (whole.verdict, whole.why.clone(), whole.rounds, whole.environment);
     for member in members {
         let outcome = &mut outcomes[*member];
         outcome.verdict = verdict;
         outcome.why.clone_from(&why);
         outcome.rounds = rounds;
+        outcome.environment = environment;
         outcome.together = Some(together.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! Several levels against one baseline: their order first, then a line for each.
+//! The first lines: several levels against one baseline, and what the underlay did by itself.
 
 use super::*;
 
@@ -78,4 +78,28 @@ fn every_line_of_several_levels_opens_as_a_sentence() {
     let comparison = compare(&sources, None, &Policy::default()).unwrap();
     let lines = level_lines(&Report::new(&sources, Some(&comparison)));
     assert!(lines.iter().all(|line| line.starts_with("Inconclusive between one and t")), "{lines:?}");
+}
+
+#[test]
+fn an_underlay_that_moved_by_itself_is_in_the_answer() {
+    let record = |raw: f64, tunnel: f64| {
+        let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["raw", "embedded"])]);
+        for round in 0..6 {
+            for (engine, rate) in [("raw", 9.4e9 * raw), ("embedded", 3.2e9 * tunnel)] {
+                let levels = [(Factor::Pair, "a1>a2"), (Factor::Engine, engine), (Factor::Test, "tcp-stream")];
+                let rate = rate * made.noise(0.01);
+                made.run(round, &levels, &[(RATE, rate)]);
+            }
+        }
+        made
+    };
+    let first = |tunnel: f64| {
+        let (old, new) = (record(1.0, 1.0), record(0.69, tunnel));
+        let sources = [Source { name: "old", record: &old.record }, Source { name: "new", record: &new.record }];
+        let comparison = compare(&sources, None, &Policy::gate()).unwrap();
+        let report = Report { gate: true, ..Report::new(&sources, Some(&comparison)) };
+        first_line(&render(&report, Format::Table)).to_owned()
+    };
+    insta::assert_snapshot!(first(0.7), @"Gate passed: the raw underlay itself moved between old and new: throughput (raw underlay, tcp-stream): -31 % (95 % interval -32 % to -30 %); no consistent change in throughput (embedded tunnel, tcp-stream): -30 % (95 % interval -31 % to -29 %), which moved as the raw underlay did.");
+    insta::assert_snapshot!(first(1.0), @"Gate passed: the raw underlay itself moved between old and new: throughput (raw underlay, tcp-stream): -31 % (95 % interval -32 % to -30 %); no consistent change in throughput (embedded tunnel, tcp-stream): +0.0 % (95 % interval -1.2 % to +1.2 %); one of 10 % or more would have shown.");
 }

@@ -260,6 +260,18 @@ fn what_binds_is_said_where_most_runs_agree() {
 }
 
 #[test]
+fn what_the_generator_binds_of_the_raw_underlay_is_no_tunnel() {
+    let mut made = two_pairs([1.0, 1.0], 0.001);
+    for run in &mut made.record.runs {
+        run.factors = run.factors.clone().with(Factor::Engine, "raw");
+        run.bottleneck = Some(Bottleneck { is: "generator".to_owned(), evidence: "its own core is full".to_owned() });
+    }
+    let row = within(&made, &Policy::default()).rows.remove(0);
+    assert_eq!(row.verdict, Some(Verdict::Inconclusive));
+    assert_eq!(row.why, "the generator binds, so the underlay may do more than it was asked for here");
+}
+
+#[test]
 fn the_gate_counts_what_got_worse_first() {
     let worse = engines(&[1e9, 1.01e9, 0.99e9], &[5e8, 5.1e8, 4.9e8], RATE);
     assert_eq!(gate(&within(&worse, &Policy::gate())).result.exit_code(), 1);

@@ -11,6 +11,13 @@ fn what_moved_with_the_raw_underlay_is_the_environment() {
         assert_eq!(row.verdict, Some(Verdict::NoConsistentChange), "{}", row.why);
         assert!(row.why.contains("environment: the raw underlay moved by -25 %"), "{}", row.why);
     }
+    let why = |engine: &str| {
+        let row = comparison.rows.iter().find(|row| row.cell.get(Factor::Engine) == Some(engine)).unwrap();
+        assert!(row.environment.is_some_and(|moved| (moved + 0.25).abs() < 0.01), "{engine}: {:?}", row.environment);
+        row.why.clone()
+    };
+    assert!(why("embedded").contains("and the tunnel no more than that"), "{}", why("embedded"));
+    assert!(!why("raw").contains("the tunnel"), "{}", why("raw"));
     // The tunnel alone lost it.
     let (old, new) = two_records(1.0, 0.75);
     let comparison = between(&old, &new, &Policy::gate()).unwrap();
