@@ -252,12 +252,12 @@ pub enum VerdictError {
         known: Vec<String>,
     },
     /// Conditions differ that the compared factor does not explain.
-    #[error("these records are not comparable, since {} differ{}: {}{}; name what was changed on purpose with --changed {}",
+    #[error("these records are not comparable, since {} differ{}: {}{}; {}",
         if .differences.len() == 1 { "1 condition" } else { "conditions" },
         if .differences.len() == 1 { "s" } else { "" },
         .differences.iter().take(12).map(ToString::to_string).collect::<Vec<_>>().join("; "),
         if .differences.len() > 12 { format!("; and {} more", .differences.len() - 12) } else { String::new() },
-        comparable::names(.differences))]
+        comparable::remedy(.differences))]
     NotComparable {
         /// Which, with both sides.
         differences: Vec<Difference>,

@@ -9,18 +9,30 @@ pub fn repeat(sources: &[Source<'_>], comparison: &Comparison, cell: &Cell, leve
     row(sources, &comparison.by, &comparison.base, cell, level)
 }
 
-/// The same for what is not a comparison yet. Of two records it is the newer one that can be measured again.
+/// The same for what is not a comparison yet. Of two records it is the newer one that can be measured again, unless only the other
+/// has what is to be measured: each was begun with a command of its own.
 pub(super) fn row(sources: &[Source<'_>], by: &By, base: &str, cell: &Cell, level: &str) -> String {
-    let source = match by {
-        By::Factor { .. } => sources.first(),
-        By::Record => sources.iter().find(|source| source.name == level),
+    let (candidates, compared): (Vec<&Source<'_>>, _) = match by {
+        By::Factor { factor, .. } => (sources.iter().collect(), Some((*factor, [base, level]))),
+        By::Record => {
+            let named = |name: &str| sources.iter().find(|source| source.name == name);
+            ([named(level), named(base)].into_iter().flatten().collect(), None)
+        }
     };
-    let compared = match by {
-        By::Factor { factor, .. } => Some((*factor, [base, level])),
-        By::Record => None,
-    };
-    let header = source.map(|source| &source.record.header);
-    header.map_or_else(String::new, |header| narrowed(header, cell, compared))
+    let headers = || candidates.iter().map(|source| &source.record.header);
+    let has_cell = |header: &&Header| cell.iter().all(|(factor, level)| knows(header, factor, level));
+    let has = |header: &&Header, level: &str| compared.is_none_or(|(factor, _)| knows(header, factor, level));
+    let chosen = headers()
+        .find(|header| has_cell(header) && has(header, base) && has(header, level))
+        .or_else(|| headers().find(|header| has_cell(header) && has(header, level)))
+        .or_else(|| headers().find(has_cell))
+        .or_else(|| headers().next());
+    chosen.map_or_else(String::new, |header| narrowed(header, cell, compared))
+}
+
+/// Whether the record's command has this level, as far as its header tells.
+fn knows(header: &Header, factor: Factor, level: &str) -> bool {
+    header.levels.get(&factor).is_none_or(|levels| levels.iter().any(|known| known == level))
 }
 
 /// What `--rounds` takes at most: so many would not decide in a day.
@@ -55,13 +67,14 @@ fn narrowed(header: &Header, cell: &Cell, compared: Option<(Factor, [&str; 2])>)
     for (factor, level) in cell.iter() {
         // A factor with one level needs no narrowing.
         let several = header.levels.get(&factor).is_none_or(|levels| levels.len() > 1);
-        if several {
+        if several && knows(header, factor, level) {
             words.push(format!("--only {}", quoted(&format!("{factor}={level}"))));
         }
     }
     if let Some((factor, levels)) = compared {
+        let levels: Vec<&str> = levels.into_iter().filter(|level| knows(header, factor, level)).collect();
         let all = header.levels.get(&factor).is_some_and(|known| known.len() == levels.len());
-        if !all {
+        if !all && !levels.is_empty() {
             words.push(format!("--only {}", quoted(&format!("{factor}={}", levels.join(",")))));
         }
     }

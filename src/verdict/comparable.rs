@@ -32,10 +32,22 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The words for `--changed`.
-pub(super) fn names(differences: &[Difference]) -> String {
-    let names: BTreeSet<&str> = differences.iter().map(|difference| difference.name.as_str()).collect();
-    names.into_iter().collect::<Vec<_>>().join(",")
+/// The field of a difference between the nodes themselves: the records are of different topologies.
+const WHICH_NODES: &str = "which nodes";
+
+/// What to do about them: the words for `--changed`, and another record where the nodes themselves differ.
+pub(super) fn remedy(differences: &[Difference]) -> String {
+    let (nodes, others): (Vec<_>, Vec<_>) = differences.iter().partition(|difference| difference.field == WHICH_NODES);
+    let names: BTreeSet<&str> = others.iter().map(|difference| difference.name.as_str()).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(",");
+    match (nodes.is_empty(), names.is_empty()) {
+        (true, _) => format!("name what was changed on purpose with --changed {names}"),
+        (false, true) => "they are of different topologies: compare records of the same nodes".to_owned(),
+        (false, false) => format!(
+            "they are of different topologies: compare records of the same nodes, and name what else was changed on purpose with \
+             --changed {names}"
+        ),
+    }
 }
 
 /// Facts of a node that say when or which one it was, not what it is: any of these words in a field's name.
@@ -196,8 +208,14 @@ type Nodes = BTreeMap<String, Value>;
 
 fn of_nodes(base: &Nodes, new: &Nodes) -> Vec<Difference> {
     let mut differences = Vec::new();
-    let nodes: BTreeSet<&String> = base.keys().chain(new.keys()).collect();
-    for node in nodes {
+    if !base.keys().eq(new.keys()) {
+        // A node that one side lacks is one difference, not one for each of its facts.
+        let names = |nodes: &Nodes| nodes.keys().cloned().collect::<Vec<_>>().join(", ");
+        let side = |nodes: &Nodes| Some(names(nodes)).filter(|names| !names.is_empty());
+        let (base, new) = (side(base), side(new));
+        differences.push(Difference { field: WHICH_NODES.to_owned(), name: "nodes".to_owned(), base, new });
+    }
+    for node in base.keys().filter(|node| new.contains_key(*node)) {
         let fields = |facts: &Nodes| {
             let mut fields = BTreeMap::new();
             if let Some(facts) = facts.get(node) {

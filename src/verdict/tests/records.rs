@@ -81,6 +81,58 @@ fn another_machine_is_refused_with_the_fields() {
 }
 
 #[test]
+fn records_of_other_nodes_differ_in_one_thing() {
+    let (old, mut new) = two_records(1.0, 1.0);
+    let facts = new.record.header.nodes.remove("a2").unwrap();
+    new.record.header.nodes.insert("b1".to_owned(), facts.clone());
+    new.record.header.nodes.insert("b2".to_owned(), facts);
+    let error = between(&old, &new, &Policy::gate()).unwrap_err().to_string();
+    assert!(
+        error
+            .contains("since 1 condition differs: which nodes (a1, a2 / a1, b1, b2); they are of different topologies"),
+        "{error}"
+    );
+    assert!(!error.contains("--changed") && !error.contains("cpu_model"), "{error}");
+    for facts in new.record.header.nodes.values_mut() {
+        facts["kernel"] = "6.19.0".into();
+    }
+    let error = between(&old, &new, &Policy::gate()).unwrap_err().to_string();
+    assert!(
+        error.contains("since conditions differ") && error.ends_with("on purpose with --changed kernel"),
+        "{error}"
+    );
+}
+
+#[test]
+fn each_row_is_repeated_by_the_record_that_has_it() {
+    let record = |engines: [&str; 2], file: &str| {
+        let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &engines)]);
+        made.record.header.command = ["wglab", "run", file].map(str::to_owned).to_vec();
+        for round in 0..4 {
+            for engine in engines {
+                let rate = 1e9 * made.noise(0.01);
+                made.run(round, &[(Factor::Pair, "a1>a2"), (Factor::Engine, engine)], &[(RATE, rate)]);
+            }
+        }
+        made
+    };
+    let (one, two) = (record(["old", "both"], "one.toml"), record(["both", "new"], "two.toml"));
+    let comparison = between(&one, &two, &Policy::default()).unwrap();
+    let command = |engine: &str| {
+        let row = comparison.rows.iter().find(|row| row.cell.get(Factor::Engine) == Some(engine)).unwrap();
+        row.command.clone()
+    };
+    assert_eq!(command("old"), "wglab run one.toml --only engine=old");
+    assert_eq!(command("both"), "wglab run two.toml --only engine=both");
+    assert_eq!(command("new"), "wglab run two.toml --only engine=new");
+    let sources = [Source { name: "one", record: &one.record }, Source { name: "two", record: &two.record }];
+    let by =
+        |levels: &str| compare(&sources, Some(&levels.parse().unwrap()), &Policy::default()).unwrap().rows.remove(0);
+    assert_eq!(by("engine=old,new").command, "wglab run two.toml --only engine=new");
+    assert_eq!(by("engine=both,new").command, "wglab run two.toml");
+}
+
+#[test]
 fn a_changed_condition_that_there_is_not_is_refused_with_those_that_are() {
     let (old, new) = two_records(1.0, 1.0);
     let changed = |name: &str| Policy { changed: [name.to_owned()].into(), ..Policy::gate() };
