@@ -22,6 +22,7 @@ mod text;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::units::Span;
 use crate::verdict::{Comparison, Gate, Source, gate};
 
 pub use answer::{answer, level_lines};
@@ -101,12 +102,26 @@ pub struct Report<'a> {
     pub detail: bool,
     /// The columns of the terminal that it is for: tables that are wider break their cells. Absent: as wide as they are.
     pub width: Option<usize>,
+    /// What tells how long a command will take; absent where nobody can.
+    pub cost: Option<Cost>,
+}
+
+/// How long the command of this line will take, as it is planned; `None` where it cannot be planned here.
+pub type Cost = fn(&str) -> Option<Span>;
+
+/// A command to copy, with what it costs behind a shell's comment sign.
+fn priced(command: &str, cost: Option<Cost>) -> String {
+    let command_text = escape::plain(command);
+    match cost.and_then(|cost| cost(command)) {
+        Some(time) => format!("{command_text}  # about {time}"),
+        None => command_text,
+    }
 }
 
 impl<'a> Report<'a> {
     /// A report of one record and its comparison.
     pub const fn new(sources: &'a [Source<'a>], comparison: Option<&'a Comparison>) -> Self {
-        Self { sources, comparison, gate: false, detail: false, width: None }
+        Self { sources, comparison, gate: false, detail: false, width: None, cost: None }
     }
 
     /// The gate's result, where a gate judges.

@@ -27,7 +27,7 @@ use crate::record::{Bottleneck, Class, Record, RecordError};
 use crate::stats::Summary;
 
 pub use cells::{CellSummary, Unmeasured, cells};
-pub use command::{repeat, shell, with_rounds};
+pub use command::{repeat, shell, with_rounds, words};
 pub use comparable::{Difference, UnknownCondition, changed_facts, check_changed, check_changed_facts};
 pub use compare::{check_runs, compare};
 pub use decide::{AGREEING_SHARE, Decision, Evidence, Judgement, adjust, decide};

@@ -4,13 +4,16 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use clap::Parser;
 
 use super::Exit;
-use super::args::{CompareArgs, Judging, PickArgs, ReportArgs};
+use super::args::{Cli, Command, CompareArgs, Judging, PickArgs, ReportArgs};
 use super::files::{self, Named};
 use super::output::Output;
+use super::plan::plan_of;
 use crate::record::Record;
-use crate::report::{self, Format, Report, SeriesReport};
+use crate::report::{self, Cost, Format, Report, SeriesReport};
+use crate::units::Span;
 use crate::verdict::{self, By, Comparison, GateResult, PickOptions, PickResult, Policy, Source, VerdictError};
 
 /// A table for other tools, derived from the record; wglab never reads it.
@@ -51,7 +54,11 @@ pub(super) fn pick(args: &PickArgs, output: &Output) -> anyhow::Result<Exit> {
     verdict::check_runs(&sources)?;
     let options = PickOptions { need: args.need, ..PickOptions::default() };
     let picks = verdict::pick(source, &options, &Policy::default());
-    output.data(&if args.json { report::pick_json(&picks) } else { report::pick_table(&picks, Output::columns()) })?;
+    output.data(&if args.json {
+        report::pick_json(&picks)
+    } else {
+        report::pick_table(&picks, Output::columns(), Some(planned_time))
+    })?;
     Ok(match picks.result() {
         PickResult::Picked => Exit::Done,
         PickResult::Incomplete => Exit::NotMeasured,
@@ -102,9 +109,17 @@ fn print(
     format: Format,
     output: &Output,
 ) -> anyhow::Result<Exit> {
-    output.data(&report::render(&Report { sources, comparison, gate, detail, width: Output::columns() }, format))?;
+    let (width, cost) = (Output::columns(), Some(planned_time as Cost));
+    output.data(&report::render(&Report { sources, comparison, gate, detail, width, cost }, format))?;
     let Some(comparison) = comparison.filter(|_| gate) else { return Ok(Exit::Done) };
     Ok(exit(verdict::gate(comparison).result))
+}
+
+/// How long a `wglab run` will take as it is planned here; `None` where its topology or an engine is not here.
+fn planned_time(command: &str) -> Option<Span> {
+    let Command::Run(args) = Cli::try_parse_from(verdict::words(command)).ok()?.command else { return None };
+    let plan = plan_of(&args.selection).ok().filter(|_| args.resume.is_none())?;
+    Some(plan.forecast.time)
 }
 
 const fn exit(result: GateResult) -> Exit {

@@ -179,7 +179,9 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
             Some(rounds) => format!("{ran} did not decide, about {rounds} would"),
             None => reason(&unsure),
         };
-        clauses.push(format!("inconclusive{between} in {}: {remedy}", some(&unsure, judged)));
+        let what =
+            if unsure.len() == judged && judged > 1 { format!("all {judged} metrics") } else { some(&unsure, judged) };
+        clauses.push(format!("inconclusive{between} in {what}: {remedy}"));
     }
     if clauses.is_empty() {
         return format!("Nothing that is judged was measured at both {base} and {new}.");
@@ -189,7 +191,8 @@ fn level_changes(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> St
 
 /// The first letter in upper case, if the sentence opens with a word of ours and not with a name.
 fn capitalised(sentence: &str) -> String {
-    let ours = ["no ", "inconclusive ", "of ", "against ", "the raw underlay "].iter().any(|word| sentence.starts_with(word));
+    let ours =
+        ["no ", "inconclusive ", "of ", "against ", "the raw underlay "].iter().any(|word| sentence.starts_with(word));
     let mut letters = sentence.chars();
     match letters.next() {
         Some(first) if ours => first.to_uppercase().chain(letters).collect(),

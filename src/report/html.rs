@@ -43,7 +43,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         for level in &comparison.new {
             let lines = lines(comparison, level);
             key_table(&mut out, comparison, level, &lines);
-            undecided.extend(table::undecided(comparison, &lines));
+            undecided.extend(table::undecided(comparison, level, &lines));
             binds.extend(table::binds(comparison, level, &lines));
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
             if !lines.is_empty() {
                 let _ = write!(out, "\n{}", piped(&table::key_table(comparison, level, &lines)));
             }
-            undecided.extend(table::undecided(comparison, &lines));
+            undecided.extend(table::undecided(comparison, level, &lines));
             binds.extend(table::binds(comparison, level, &lines));
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
             let _ = write!(out, "\n<details><summary>{title}</summary>\n\n{}\n</details>\n", piped(&rows));
         }
     }
-    let commands = table::commands(report);
+    let commands = table::repeats(report);
     if !commands.is_empty() {
         // Indented rather than fenced: no name can end it.
         let _ = write!(out, "\nRepeat it:\n\n");

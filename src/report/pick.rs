@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{escape, table, text};
+use super::{Cost, escape, priced, table, text};
 use crate::cell::{Cell, Factor};
 use crate::units::BitRate;
 use crate::verdict::{Candidate, Order, Pick, Picks};
@@ -11,8 +11,8 @@ const RATE: &str = "throughput_bits_per_second";
 const LOADED: &str = "probe_p99_ns";
 
 /// Picks for a terminal of `width` columns, if it is for one. The first line is the answer for the first pair; each further pair has
-/// its own.
-pub fn pick_table(picks: &Picks, width: Option<usize>) -> String {
+/// its own; `cost` tells how long the next run will take.
+pub fn pick_table(picks: &Picks, width: Option<usize>, cost: Option<Cost>) -> String {
     if picks.picks.is_empty() {
         return "No pick: the record holds no run over an underlay.\n".to_owned();
     }
@@ -37,7 +37,7 @@ pub fn pick_table(picks: &Picks, width: Option<usize>) -> String {
         out.push('\n');
     }
     for command in commands {
-        let _ = writeln!(out, "Next: {}", escape::plain(command));
+        let _ = writeln!(out, "Next: {}", priced(command, cost));
     }
     out
 }

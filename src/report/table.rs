@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::lines::{Line, is_against_raw, level_name, lines};
-use super::{Report, answer, detail, escape, level_lines, text};
+use super::lines::{Line, Naming, is_against_raw, level_name, lines};
+use super::{Report, answer, detail, escape, level_lines, priced, text};
 use crate::cell::Factor;
 use crate::record::{Bottleneck, Class};
 use crate::verdict::{Comparison, Unmeasured, Verdict, shell, with_rounds};
@@ -24,7 +24,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
                     let _ =
                         write!(out, "\n{}\n", aligned(&key_table(comparison, level, &lines), &[1, 2], report.width));
                 }
-                section(&mut out, "Not decided", &undecided(comparison, &lines));
+                section(&mut out, "Not decided", &undecided(comparison, level, &lines));
                 section(&mut out, "What binds", &binds(comparison, level, &lines));
             }
         }
@@ -47,7 +47,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
     for source in report.sources {
         let _ = writeln!(out, "Record: {}", escape::plain(source.name));
     }
-    for command in commands(report) {
+    for command in repeats(report) {
         let _ = writeln!(out, "Repeat: {command}");
     }
     if let Some(command) = to_decide(report) {
@@ -107,63 +107,102 @@ pub(super) fn key_table(comparison: &Comparison, level: &str, lines: &[Line<'_>]
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Why lines are inconclusive or invalid, each reason once.
-pub(super) fn undecided(comparison: &Comparison, lines: &[Line<'_>]) -> Vec<String> {
+/// Why lines are inconclusive or invalid, a line for each.
+pub(super) fn undecided(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> Vec<String> {
+    const MOST: usize = 12;
     if is_against_raw(comparison) {
         return Vec::new();
     }
-    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let open = |line: &&Line<'_>| matches!(line.verdict, Some(Verdict::Inconclusive | Verdict::Invalid));
-    for line in lines.iter().filter(open) {
-        for row in line.rows.iter().take(1) {
-            reasons.entry(&row.why).or_default().push(line.label());
+    let at = match comparison.new.as_slice() {
+        [_] => String::new(),
+        _ => format!(", {}", level_name(comparison, level)),
+    };
+    let open = lines.iter().filter(|line| matches!(line.verdict, Some(Verdict::Inconclusive | Verdict::Invalid)));
+    let why = |line: &Line<'_>| Some(format!("{}{at}: {}", line.label(), text::one_line(&line.rows.first()?.why)));
+    let mut items: Vec<String> = open.filter_map(why).collect();
+    if items.len() > MOST {
+        let more = items.split_off(MOST).len();
+        items.push(format!("and {more} more, whose verdicts stand in the table"));
+    }
+    items
+}
+
+/// What bound one side of a row.
+#[derive(Clone, Copy)]
+enum Bound<'a> {
+    /// This, with the evidence of one run.
+    By(&'a Bottleneck),
+    /// There are runs, and nothing explains them.
+    NotExplained,
+    /// There is no run to explain.
+    NotMeasured,
+}
+
+impl<'a> Bound<'a> {
+    fn of(by: Option<&'a Bottleneck>, measured: bool) -> Self {
+        match by {
+            Some(by) => Self::By(by),
+            None if measured => Self::NotExplained,
+            None => Self::NotMeasured,
         }
     }
-    reasons.into_iter().map(|(why, labels)| format!("{}: {}", labels.join("; "), escape::plain(why))).collect()
+
+    fn name(self) -> &'a str {
+        match self {
+            Self::By(by) => &by.is,
+            Self::NotExplained => "not explained",
+            Self::NotMeasured => "not measured",
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::By(by) => format!("{} ({})", by.is, by.evidence),
+            Self::NotExplained | Self::NotMeasured => self.name().to_owned(),
+        }
+    }
 }
 
 /// What bound both sides of the lines: each thing once, with the evidence of one run.
 pub(super) fn binds(comparison: &Comparison, level: &str, lines: &[Line<'_>]) -> Vec<String> {
-    /// The thing at the baseline and at the new level.
-    type Bound<'a> = (Option<&'a str>, Option<&'a str>);
-    /// What is bound so, each with its underlays.
-    type Labels<'a> = Vec<(&'a str, Vec<&'a str>)>;
-    let mut bound: Vec<(Bound<'_>, String, Labels<'_>)> = Vec::new();
-    for line in lines {
-        for row in &line.rows {
-            let (base, new) = (row.base_bound_by.as_ref(), row.new_bound_by.as_ref());
-            let key = (base.map(|bound| bound.is.as_str()), new.map(|bound| bound.is.as_str()));
-            if key == (None, None) {
-                continue;
-            }
-            let side = |bound: Option<&Bottleneck>| {
-                bound.map_or_else(|| "not explained".to_owned(), |bound| format!("{} ({})", bound.is, bound.evidence))
-            };
-            let place = bound.iter().position(|(other, _, _)| *other == key).unwrap_or_else(|| {
-                let at = [comparison.base.as_str(), level].map(|level| level_name(comparison, level));
-                let text = match key.0 == key.1 {
-                    true => side(new),
-                    false => format!("{} at {}, {} at {}", side(base), at[0], side(new), at[1]),
-                };
-                bound.push((key, text, Vec::new()));
-                bound.len() - 1
-            });
-            let labels = &mut bound[place].2;
-            let label = labels.iter().position(|(what, _)| *what == line.what).unwrap_or_else(|| {
-                labels.push((&line.what, Vec::new()));
-                labels.len() - 1
-            });
-            if let Some(underlay) = row.cell.get(Factor::Underlay).filter(|name| !labels[label].1.contains(name)) {
-                labels[label].1.push(underlay);
-            }
+    /// What is bound alike, each with its underlays.
+    type Labels<'a> = Vec<(String, BTreeSet<&'a str>)>;
+    let naming = Naming::of(comparison);
+    let mut everywhere: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let mut bound: Vec<((&str, &str), String, Labels<'_>)> = Vec::new();
+    for row in lines.iter().flat_map(|line| &line.rows) {
+        let what = naming.label(&row.cell.clone().without(Factor::Underlay));
+        let underlay = row.cell.get(Factor::Underlay);
+        everywhere.entry(what.clone()).or_default().extend(underlay);
+        let base = Bound::of(row.base_bound_by.as_ref(), row.base.is_some());
+        let new = Bound::of(row.new_bound_by.as_ref(), row.new.is_some());
+        if ![base, new].iter().any(|side| matches!(side, Bound::By(_))) {
+            continue;
         }
+        let key = (base.name(), new.name());
+        let place = bound.iter().position(|(other, _, _)| *other == key).unwrap_or_else(|| {
+            let at = [comparison.base.as_str(), level].map(|level| level_name(comparison, level));
+            let text = match key.0 == key.1 {
+                true => new.text(),
+                false => format!("{} at {}, {} at {}", base.text(), at[0], new.text(), at[1]),
+            };
+            bound.push((key, text, Vec::new()));
+            bound.len() - 1
+        });
+        let labels = &mut bound[place].2;
+        let label = labels.iter().position(|(other, _)| *other == what).unwrap_or_else(|| {
+            labels.push((what, BTreeSet::new()));
+            labels.len() - 1
+        });
+        labels[label].1.extend(underlay);
     }
     // What is bound by one thing here and by another there says where.
-    let several =
-        |what: &str| bound.iter().filter(|(_, _, labels)| labels.iter().any(|(other, _)| *other == what)).count() > 1;
-    let label = |(what, underlays): &(&str, Vec<&str>)| match several(what) && !underlays.is_empty() {
-        true => format!("{what} (over {})", escape::plain(&underlays.join(", "))),
-        false => (*what).to_owned(),
+    let label = |(what, underlays): &(String, BTreeSet<&str>)| match everywhere.get(what) {
+        Some(all) if all != underlays => {
+            let underlays: Vec<&str> = underlays.iter().copied().collect();
+            format!("{what} (over {})", escape::plain(&underlays.join(", ")))
+        }
+        Some(_) | None => what.clone(),
     };
     let labelled = |labels: &Labels<'_>| labels.iter().map(label).collect::<Vec<_>>().join("; ");
     bound.iter().map(|(_, text, labels)| format!("{}: {}", escape::plain(text), labelled(labels))).collect()
@@ -188,18 +227,43 @@ pub(super) fn unmeasured(report: &Report<'_>) -> Vec<String> {
         .collect()
 }
 
+/// What to repeat: everything, and single lines where they are few; else where their commands are.
+pub(super) fn repeats(report: &Report<'_>) -> Vec<String> {
+    const FEW: usize = 2;
+    let (mut commands, lines) = (whole(report), commands_of_lines(report));
+    match lines.len() {
+        0..=FEW => commands.extend(lines),
+        many => commands.push(format!("one of {many} lines: --detail, csv and json have the command of each")),
+    }
+    commands
+}
+
+/// The command of each record.
+fn whole(report: &Report<'_>) -> Vec<String> {
+    report.sources.iter().map(|source| escape::plain(&shell(&source.record.header.command))).collect()
+}
+
 /// The command of each record, then of each line that moved or could not be judged.
 pub(super) fn commands(report: &Report<'_>) -> Vec<String> {
-    let whole = report.sources.iter().map(|source| escape::plain(&shell(&source.record.header.command)));
-    let mut commands: Vec<String> = whole.collect();
-    let Some(comparison) = report.comparison.filter(|comparison| !is_against_raw(comparison)) else { return commands };
+    let mut commands = whole(report);
+    commands.extend(commands_of_lines(report));
+    commands
+}
+
+/// The command of each line that moved or could not be judged, if it is not a whole record's.
+fn commands_of_lines(report: &Report<'_>) -> Vec<String> {
+    let Some(comparison) = report.comparison.filter(|comparison| !is_against_raw(comparison)) else {
+        return Vec::new();
+    };
     let decided = comparison.new.iter().flat_map(|level| lines(comparison, level)).filter(|line| match line.verdict {
         Some(Verdict::Better | Verdict::Worse | Verdict::Invalid) => true,
         Some(Verdict::Inconclusive | Verdict::NoConsistentChange) | None => false,
     });
+    let whole = whole(report);
+    let mut commands: Vec<String> = Vec::new();
     for line in decided {
         let command = escape::plain(&line.command(report, comparison));
-        if !commands.contains(&command) {
+        if !whole.contains(&command) && !commands.contains(&command) {
             commands.push(command);
         }
     }
@@ -213,7 +277,7 @@ pub(super) fn to_decide(report: &Report<'_>) -> Option<String> {
     let rounds =
         comparison.rows.iter().filter(|row| row.verdict == Some(Verdict::Inconclusive)).map(|row| row.rounds_needed);
     let rounds = rounds.flatten().max()?;
-    Some(escape::plain(&with_rounds(&source.record.header, rounds)?))
+    Some(priced(&with_rounds(&source.record.header, rounds)?, report.cost))
 }
 
 pub(super) fn section(out: &mut String, title: &str, items: &[String]) {

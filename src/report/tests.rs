@@ -343,3 +343,95 @@ fn what_is_bound_by_one_thing_here_and_by_another_there_says_where() {
     );
     assert!(bound.iter().any(|line| line.contains("sender cpu") && line.ends_with("(over private)")), "{bound:?}");
 }
+
+#[test]
+fn what_never_started_is_not_measured_and_not_unexplained() {
+    let mut made = upgrade(1.0, 0.01, 4);
+    for run in &mut made.record.runs {
+        if run.factors.get(Factor::Engine) == Some("new") {
+            run.status = Status::Failed;
+            run.reason = Some("no handshake within 5 s".to_owned());
+            run.metrics.clear();
+        } else {
+            run.bottleneck = Some(Bottleneck { is: "CPU".to_owned(), evidence: "2.0 of 2".to_owned() });
+        }
+    }
+    let text = gated(&made, Format::Table);
+    assert!(text.contains("  CPU (2.0 of 2) at old, not measured at new: tcp-stream, 1 stream\n"), "{text}");
+}
+
+#[test]
+fn underlays_judged_one_by_one_are_bound_once() {
+    let mut made = two_stacks();
+    for run in &mut made.record.runs {
+        run.bottleneck = Some(Bottleneck { is: "CPU".to_owned(), evidence: "2.0 of 2".to_owned() });
+        if run.factors.get(Factor::Underlay) == Some("private") && run.factors.get(Factor::Stack) == Some("ebpf") {
+            run.metrics.values_mut().for_each(|value| *value *= 0.5);
+        }
+    }
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    let text = render(&Report::new(&sources, Some(&comparison)), Format::Table);
+    assert!(text.contains("embedded tunnel, tcp-rr, over private: round trip p50"), "judged one by one: {text}");
+    let bound = text.lines().find(|line| line.starts_with("  CPU (2.0 of 2): ")).unwrap();
+    assert_eq!(bound.matches("raw underlay, tcp-rr").count(), 1, "{bound}");
+    assert!(!bound.contains("over"), "{bound}");
+}
+
+/// So many noisy cells of one comparison, of which none is decided.
+fn undecided_cells(cells: u32) -> Made {
+    let mut made = Made::new(Factor::Engine, &[(Factor::Engine, &["old", "new"])]);
+    for round in 0..3 {
+        for streams in 1..=cells {
+            for engine in ["old", "new"] {
+                let rate = 1e9 * made.noise(0.3);
+                let streams = streams.to_string();
+                let levels = [(Factor::Engine, engine), (Factor::Test, "tcp-stream"), (Factor::Streams, &streams)];
+                made.run(round, &levels, &[(RATE, rate)]);
+            }
+        }
+    }
+    made
+}
+
+#[test]
+fn what_is_not_decided_stands_a_line_each_and_a_dozen_at_most() {
+    let text = gated(&undecided_cells(20), Format::Table);
+    assert!(first_line(&text).contains("in all 20 metrics"), "{text}");
+    let from = text.find("Not decided:\n").unwrap();
+    let items: Vec<&str> = text[from..].lines().skip(1).take_while(|line| line.starts_with("  ")).collect();
+    assert_eq!(items.len(), 13, "{items:?}");
+    assert!(items.iter().all(|item| item.chars().count() < 160), "{items:?}");
+    assert_eq!(items[12], "  and 8 more, whose verdicts stand in the table");
+}
+
+#[test]
+fn many_lines_are_repeated_by_one_command_and_a_word_where_the_others_are() {
+    let mut made = undecided_cells(6);
+    for run in &mut made.record.runs {
+        let rate = if run.factors.get(Factor::Engine) == Some("new") { 9e9 } else { 1e9 };
+        run.metrics.insert(RATE.to_owned(), rate + f64::from(run.order) * 1e5);
+    }
+    let text = gated(&made, Format::Table);
+    let repeats: Vec<&str> = text.lines().filter(|line| line.starts_with("Repeat: ")).collect();
+    insta::assert_snapshot!(repeats.join("\n"), @r#"
+    Repeat: wglab run pair --seed 7
+    Repeat: one of 6 lines: --detail, csv and json have the command of each
+    "#);
+}
+
+#[test]
+fn what_would_decide_says_what_it_costs() {
+    let made = upgrade(1.0, 0.2, 4);
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::gate()).unwrap();
+    let cost: Cost = |line| {
+        assert!(line.starts_with("wglab run pair --seed 7 --rounds "), "{line}");
+        Some(Span::new(std::time::Duration::from_secs(754)))
+    };
+    let report = Report { gate: true, cost: Some(cost), ..Report::new(&sources, Some(&comparison)) };
+    for format in [Format::Table, Format::Markdown] {
+        let text = render(&report, format);
+        assert!(text.lines().any(|line| line.ends_with("  # about 12 min 34 s")), "{text}");
+    }
+}

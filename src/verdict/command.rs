@@ -86,6 +86,30 @@ pub fn shell(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
+/// The words of a line that [`shell`] wrote.
+pub fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for c in line.chars() {
+        match c {
+            _ if is_escaped => {
+                word.get_or_insert_default().push(c);
+                is_escaped = false;
+            }
+            '\'' => {
+                is_quoted = !is_quoted;
+                word.get_or_insert_default();
+            }
+            '\\' if !is_quoted => is_escaped = true,
+            ' ' if !is_quoted => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// A word as a POSIX shell reads it back.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-=,./:@%+".contains(c);

@@ -50,7 +50,7 @@ fn picked(made: &Made, need: Option<&str>) -> crate::verdict::Picks {
 #[test]
 fn a_pick_names_the_underlay_and_what_it_safely_carries() {
     let picks = picked(&mesh([2e9, 2.02e9, 3e9], 0.01, true), Some("1Gbit/s"));
-    insta::assert_snapshot!(pick_table(&picks, None), @r#"
+    insta::assert_snapshot!(pick_table(&picks, None, None), @r#"
     Use private for fra>hel, embedded tunnel: 2.69 Gbit/s in the weaker direction (reverse, 4 streams), +47 % against public-ipv6; safe are 1.89 Gbit/s over TCP and 600 Mbit/s over UDP; 1 Gbit/s fits with 4 streams or more.
 
     fra>hel, embedded tunnel
@@ -68,7 +68,7 @@ fn a_pick_names_the_underlay_and_what_it_safely_carries() {
 #[test]
 fn an_undecided_order_is_a_tie() {
     let picks = picked(&mesh([2e9, 2.3e9, 2.4e9], 0.2, true), Some("3Gbit/s"));
-    insta::assert_snapshot!(pick_table(&picks, None), @r#"
+    insta::assert_snapshot!(pick_table(&picks, None, None), @r#"
     public-ipv4, public-ipv6 and private are a tie for fra>hel, embedded tunnel: about 256 rounds would break it; 1.59 Gbit/s in the weaker direction (reverse, 4 streams); safe are 1.11 Gbit/s over TCP and 600 Mbit/s over UDP; 3 Gbit/s does not fit safely.
 
     fra>hel, embedded tunnel
@@ -91,7 +91,7 @@ fn a_pick_without_what_it_needs_says_which_run_supplies_it() {
     let mut made = mesh([2e9, 2e9, 3e9], 0.01, false);
     made.record.runs.retain(|run| run.factors.get(Factor::Direction) == Some("forward"));
     let picks = picked(&made, None);
-    insta::assert_snapshot!(pick_table(&picks, None), @r#"
+    insta::assert_snapshot!(pick_table(&picks, None, None), @r#"
     No pick for fra>hel, embedded tunnel yet: the record lacks loss and the direction opposite to forward.
 
     fra>hel, embedded tunnel

@@ -318,3 +318,9 @@ fn the_topologys_policy_judges_unless_another_is_given() {
     let own = Policy { metrics: Some(vec![RATE.to_owned()]), ..Policy::gate() };
     assert_eq!(within(&made, &own).rows[0].verdict, None);
 }
+
+#[test]
+fn a_command_is_read_back_as_it_was_written() {
+    let typed = ["wglab", "run", "it's here.toml", "", "--only", "underlay=private", r"a\b"].map(str::to_owned);
+    assert_eq!(words(&shell(&typed)), typed);
+}
