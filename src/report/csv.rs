@@ -53,7 +53,10 @@ fn of_rows(comparison: &Comparison) -> Vec<Vec<String>> {
         ]
         .map(str::to_owned),
     );
-    head.extend(["minimum", "paired_runs", "pairs", "pairs_agree", "verdict", "why", "command"].map(str::to_owned));
+    head.extend(["minimum", "paired_runs", "pairs", "pairs_agree"].map(str::to_owned));
+    // What the verdict and its reason stand on, where underlays were judged in common.
+    head.extend(["together_underlays", "together_change", "together_minimum"].map(str::to_owned));
+    head.extend(["verdict", "why", "command"].map(str::to_owned));
     let mut rows = vec![head];
     for row in &comparison.rows {
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -72,6 +75,10 @@ fn of_rows(comparison: &Comparison) -> Vec<Vec<String>> {
         fields.push(number(change.and_then(|change| change.p_adjusted)));
         fields.push(row.minimum.to_string());
         fields.extend([row.paired, row.pairs.len(), row.agree].map(|count| count.to_string()));
+        let together = row.together.as_ref();
+        fields.push(together.map_or_else(String::new, |together| together.underlays.to_string()));
+        fields.push(number(together.map(|together| together.change.value)));
+        fields.push(number(together.map(|together| together.minimum)));
         fields.push(row.verdict.map_or("", |verdict| verdict.text()).to_owned());
         fields.push(escape::csv(&row.why));
         fields.push(escape::csv(&row.command));

@@ -6,8 +6,8 @@ use super::*;
 fn csv_is_one_line_for_each_row() {
     let made = upgrade(0.9, 0.01, 3);
     insta::assert_snapshot!(gated(&made, Format::Csv).replace("\r\n", "\n"), @r#"
-    pair,underlay,engine,tunnels,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,compared,base,new,base_median,new_median,scale,change,low,high,p,p_adjusted,minimum,paired_runs,pairs,pairs_agree,verdict,why,command
-    ,,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,worse,"more than the minimum of 5.0 %, and beyond chance",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
+    pair,underlay,engine,tunnels,stack,settings,direction,test,streams,rate,payload,congestion-control,metric,compared,base,new,base_median,new_median,scale,change,low,high,p,p_adjusted,minimum,paired_runs,pairs,pairs_agree,together_underlays,together_change,together_minimum,verdict,why,command
+    ,,,,,,,tcp-stream,1,,,,throughput_bits_per_second,engine,old,new,2395202074.6501245,2165581941.8182387,ratio,-0.10077742029326008,-0.11858513484829983,-0.08260992658062784,0.001909788545736933,0.001909788545736933,0.05,3,1,1,,,,worse,"more than the minimum of 5.0 %, and beyond chance",wglab run pair --seed 7 --only test=tcp-stream --only streams=1
     "#);
     let sources = sources(&made);
     insta::assert_snapshot!(render(&Report::new(&sources, None), Format::Csv).replace("\r\n", "\n"), @r#"
@@ -15,6 +15,23 @@ fn csv_is_one_line_for_each_row() {
     runs/2026-08-22,a1>a2,,new,,,,,tcp-stream,1,,,,throughput_bits_per_second,2165581941.8182387,2138154563.059512,2173835662.8999467,3
     runs/2026-08-22,a1>a2,,old,,,,,tcp-stream,1,,,,throughput_bits_per_second,2395202074.6501245,2386866976.8045163,2421410610.0684986,3
     "#);
+}
+
+#[test]
+fn csv_names_the_minimum_of_what_is_judged_together_beside_the_rows_own() {
+    let made = two_stacks();
+    let sources = sources(&made);
+    let comparison = compare(&sources, None, &Policy::default()).unwrap();
+    let text = render(&Report::new(&sources, Some(&comparison)), Format::Csv);
+    let head: Vec<&str> = text.lines().next().unwrap().split(',').collect();
+    let at = |name: &str| head.iter().position(|column| *column == name).unwrap();
+    let row = text.lines().find(|line| line.contains("private,raw") && line.contains(RATE)).unwrap();
+    let together = comparison.rows.iter().find_map(|row| row.together.as_ref()).unwrap();
+    let fields: Vec<&str> = row.split(',').collect();
+    assert_eq!(fields[at("together_underlays")], "2");
+    assert_eq!(fields[at("together_change")], together.change.value.to_string());
+    assert_eq!(fields[at("together_minimum")], together.minimum.to_string());
+    assert_eq!(fields[at("verdict")], "worse");
 }
 
 #[test]
