@@ -68,8 +68,9 @@ pub(crate) fn tables(options: &Options, measured: &Measured) -> String {
     let name = options.engine.to_string();
     let name = name.rsplit('/').next().unwrap_or_default();
     text += &format!(
-        "Engine: {name}{engine}. Machine: {}. Medians over {} rounds with least and most; windows of {} s; taken in {:.0} s.\n",
+        "Engine: {name}{engine}. Machine: {}. {}. Medians over {} rounds with least and most; windows of {} s; taken in {:.0} s.\n",
         machine.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        jiff::Timestamp::now().strftime("%Y-%m-%d"),
         options.rounds,
         options.seconds,
         measured.took.as_secs_f64(),
