@@ -7,7 +7,12 @@
 //! packet:  TUN super-packet -> split -> encrypt -> UDP batch   and back:  UDP batch -> decrypt -> coalesce -> TUN
 //! ```
 //!
-//! From [`text`] to [`packet`] everything is pure: no sockets, files, threads, clock or environment.
+//! * pure, without sockets, files, threads, clock or environment: [`text`] and [`units`], words and quantities · [`cell`], what is compared and
+//!   measured · [`topology`], the file as it was written · [`plan`], nothing left to decide · [`record`], what a run leaves · [`stats`] ·
+//!   [`verdict`], what changed and whether that is good · [`report`], for people and other tools · [`packet`], bytes of IP
+//! * effects: [`sys`], the kernel · [`tunnel`], the engines · [`traffic`], the generator and the meters · [`host`], a node and its settings ·
+//!   [`lab`], nodes out of namespaces · [`agent`], the far end · [`reach`], the pipe to it · [`run`], the conductor · [`cli`]
+//!
 //! `tests/architecture.rs` holds the table of who may use whom.
 
 pub mod text;
