@@ -2,20 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde_json::Value;
 use wglab::cell::{Cell, Factor};
 use wglab::record::Run;
 use wglab::stats::summary;
 
-use crate::{OURS, PEERS};
+use crate::beside::Beside;
+use crate::figures::{OURS, PEERS};
+use crate::versions;
 
 /// What must be the same for every engine of a cell. The rest (buffers, offloads) is each engine's own best.
 const EQUAL: [&str; 7] = ["interface_mtu", "path_mtu", "mss", "congestion_control", "delivery", "settings", "kernel"];
 
 /// One paragraph per engine: version, buffers, offloads, memory.
-pub(crate) fn text(runs: &[&Run], peers: Option<&Path>) -> String {
+pub(crate) fn text(runs: &[&Run], beside: Option<&Beside>) -> String {
     let mut text = String::new();
     let engines = [OURS].into_iter().chain(PEERS);
     for engine in engines {
@@ -23,29 +24,38 @@ pub(crate) fn text(runs: &[&Run], peers: Option<&Path>) -> String {
         if of_engine.is_empty() {
             continue;
         }
-        let seen = |name: &str| {
-            let values: BTreeSet<String> = of_engine
-                .iter()
-                .flat_map(|run| ["client", "server"].map(|side| run.conditions.get(&format!("{side}.{name}"))))
-                .flatten()
-                .map(short)
-                .collect();
+        let read = |name: &str| {
+            let values = seen(&of_engine, name);
             if values.is_empty() { "not read".to_owned() } else { values.into_iter().collect::<Vec<_>>().join(" | ") }
         };
-        let package = peers
-            .and_then(|peers| std::fs::read_to_string(peers.join("versions").join(engine)).ok())
-            .map(|version| format!(" (fetched as {})", version.trim()))
-            .unwrap_or_default();
-        let peak =
-            of_engine.iter().filter_map(|run| run.metrics.get("engine_peak_memory_bytes")).copied().fold(0.0, f64::max);
-        let _infallible = writeln!(text, "{engine}: version {}{package}", seen("engine_version"));
-        let _infallible = writeln!(text, "  granted: {}", seen("engine_granted"));
+        let fetched = if engine == OURS { String::new() } else { versions::told(engine, beside) };
+        let peak = of_engine.iter().filter_map(|run| run.metrics.get("engine_peak_memory_bytes")).copied();
+        let peak = peak.reduce(f64::max).map_or_else(
+            || "peak memory not read".to_owned(),
+            |peak| format!("peak memory {:.1} MiB", peak / f64::from(1 << 20)),
+        );
+        let _infallible = writeln!(text, "{engine}: version {}{fetched}", read("engine_version"));
+        let _infallible = writeln!(text, "  granted: {}", read("engine_granted"));
         if engine == OURS {
-            let _infallible = writeln!(text, "  offloads: {}", seen("engine_offloads"));
+            let _infallible = writeln!(text, "  offloads: {}", read("engine_offloads"));
         }
-        let _infallible = writeln!(text, "  peak memory {:.1} MiB; {}", peak / f64::from(1 << 20), cost(&of_engine));
+        let _infallible = writeln!(text, "  {peak}; {}", cost(&of_engine));
     }
     text + "\n"
+}
+
+/// What the engines of both ends said in all these runs.
+fn seen(runs: &[&&Run], name: &str) -> BTreeSet<String> {
+    let fields = ["client", "server"].map(|side| format!("{side}.{name}"));
+    runs.iter().flat_map(|run| fields.iter().filter_map(|field| run.conditions.get(field))).map(short).collect()
+}
+
+/// Peers that are not as new as they must be, or of which nobody can tell.
+pub(crate) fn outdated(runs: &[&Run], beside: Option<&Beside>) -> Vec<String> {
+    let of_engine =
+        |engine| -> Vec<&&Run> { runs.iter().filter(|run| run.factors.get(Factor::Engine) == Some(engine)).collect() };
+    let took_part = PEERS.into_iter().map(|peer| (peer, of_engine(peer))).filter(|(_, runs)| !runs.is_empty());
+    took_part.filter_map(|(peer, runs)| versions::outdated(peer, &seen(&runs, "engine_version"), beside)).collect()
 }
 
 /// The engine's own CPU time per gigabit carried, over all its stream runs.
@@ -60,6 +70,7 @@ fn cost(runs: &[&&Run]) -> String {
                 seconds(run)?,
             ))
         })
+        .filter(|(_, rate, _)| **rate > 0.0)
         .map(|(cpu, rate, seconds)| cpu / (rate / 1e9 * seconds))
         .collect();
     summary::median(&per_gigabit).map_or_else(

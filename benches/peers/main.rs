@@ -8,26 +8,31 @@
 //! cargo bench --bench peers -- --record RECORD [--gate]         judges a record that is there
 //! ```
 //!
-//! The measuring is `wglab run` of `topology.toml`, which lies beside this file, so the record is one like any other. Exit codes: 0 done; 1 a floor
-//! was missed under `--gate`; 2 not everything could be measured, or the engines did not work under equal conditions.
+//! The measuring is `wglab run` of `topology.toml`, which lies beside this file, so the record is one like any other, with `peers.json`
+//! beside it (`beside`). Exit codes: 0 done; 1 under `--gate`, a floor was missed, or a figure is below it; 2 not everything could be
+//! measured, or the engines did not work under equal conditions, or under `--gate` a peer is too old; 3 under `--gate`, figures
+//! hold the floors but intervals cross them; 130 interrupted.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its figures")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use wglab::cell::Factor;
+use tokio::signal::unix::{SignalKind, signal};
 use wglab::record::{Record, Run};
 
+use crate::beside::Beside;
+use crate::figures::{OURS, PEERS};
+
 mod bars;
+mod beside;
 mod cipher;
 mod conditions;
 mod figures;
-
-/// The engines of the lab: ours, and the peers by the names of their programs.
-pub(crate) const OURS: &str = "embedded";
-pub(crate) const PEERS: [&str; 3] = ["wireguard-go", "boringtun-cli", "gotatun"];
+mod limits;
+mod versions;
+mod whole;
 
 const TOPOLOGY: &str = include_str!("topology.toml");
 
@@ -79,6 +84,14 @@ impl Options {
                 ),
             }
         }
+        let measures = [&options.peers, &options.out].iter().any(|option| option.is_some())
+            || options.rounds.is_some()
+            || options.seconds.is_some()
+            || !options.only.is_empty();
+        ensure!(
+            options.record.is_none() || !measures,
+            "--record judges what is there, all of it: --peers, --rounds, --seconds, --only and --out are for measuring"
+        );
         options.peers = options.peers.or_else(|| std::env::var_os("WGLAB_PEERS").map(PathBuf::from));
         Ok(options)
     }
@@ -92,31 +105,39 @@ impl Options {
 }
 
 fn bench(options: &Options) -> Result<ExitCode> {
-    let mut problems = Vec::new();
+    let mut invalid = Vec::new();
     let directory = match &options.record {
         Some(record) => record.clone(),
-        None => measure(options, &mut problems)?,
+        None => match measure(options, &mut invalid)? {
+            Measured::Whole(directory) => directory,
+            Measured::Interrupted => return Ok(ExitCode::from(130)),
+        },
     };
     let path = directory.join("runs.jsonl");
     let record = Record::parse(std::fs::read(&path).with_context(|| path.display().to_string())?)?;
-    problems.extend(unusable(&record));
+    let beside = Beside::read(&directory)?;
+    invalid.extend(whole::partial(&record));
+    invalid.extend(whole::unusable(&record));
     let runs: Vec<&Run> = record.usable().collect();
-    ensure!(!runs.is_empty(), "nothing was measured: {}", problems.join("; "));
+    ensure!(!runs.is_empty(), "nothing was measured: {}", invalid.join("; "));
 
-    let mut text = conditions::text(&runs, options.peers.as_deref());
-    problems.extend(conditions::unequal(&runs));
-    let cells = figures::cells(&runs);
-    let bound = cipher::bound();
+    let mut text = conditions::text(&runs, beside.as_ref());
+    invalid.extend(conditions::unequal(&runs));
+    let (cells, mut lacking) = figures::cells(&runs);
+    let bound = beside.as_ref().map(|beside| beside.cipher_bits_per_second);
     let judged = bars::judge(&cells, &runs, bound);
-    if options.gate && options.only.is_empty() {
-        problems.extend(judged.iter().filter_map(bars::Judged::unmeasured));
+    lacking.extend(conditions::outdated(&runs, beside.as_ref()));
+    lacking.extend(judged.iter().flat_map(|judged| judged.lacking.clone()));
+    // Whoever measured a part asked for a part to be judged.
+    if !record.header.command.iter().any(|argument| argument == "--only") {
+        lacking.extend(judged.iter().filter_map(bars::Judged::unmeasured));
     }
-    if options.gate && !cells.iter().any(|cell| cell.fastest().is_some_and(|peer| cell.ratio(peer).is_some())) {
-        problems.push("nothing was compared with a peer: a gate has nothing to judge".to_owned());
+    if !cells.iter().any(|cell| cell.fastest().is_some_and(|peer| cell.ratio(peer).is_some())) {
+        lacking.push("nothing was compared with a peer: a gate has nothing to judge".to_owned());
     }
     text += &figures::table(&cells);
     text += &bars::note(&judged, bound);
-    for problem in &problems {
+    for problem in invalid.iter().chain(&lacking) {
         text += &format!("not as it should be: {problem}\n");
     }
     print!("{text}");
@@ -124,28 +145,30 @@ fn bench(options: &Options) -> Result<ExitCode> {
     if options.record.is_none() {
         std::fs::write(directory.join("peers.txt"), &text)?;
     }
-    Ok(if !problems.is_empty() {
-        ExitCode::from(2)
-    } else if options.gate && judged.iter().any(|judged| !judged.holds()) {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(ExitCode::from(bars::exit(options.gate, !invalid.is_empty(), !lacking.is_empty(), &judged)))
 }
 
-/// Runs the lab; returns the record's directory.
-fn measure(options: &Options, problems: &mut Vec<String>) -> Result<PathBuf> {
-    let wanted = options.wanted();
+/// How the measuring ended.
+enum Measured {
+    Whole(PathBuf),
+    Interrupted,
+}
+
+/// Runs the lab into the record's directory.
+fn measure(options: &Options, invalid: &mut Vec<String>) -> Result<Measured> {
     let mut engines = vec![format!("{OURS}=embedded")];
-    for name in &wanted {
-        engines.push(format!("{name}={}", find(options.peers.as_deref(), name)?.display()));
+    let mut peers = BTreeMap::new();
+    for name in options.wanted() {
+        let (directory, path) = find(options.peers.as_deref(), name)?;
+        engines.push(format!("{name}={}", path.display()));
+        peers.insert(name.to_owned(), versions::program(directory, name, &path)?);
     }
     let scratch = tempfile::tempdir()?;
     let topology = scratch.path().join("peers.toml");
     std::fs::write(&topology, TOPOLOGY)?;
     if let Some(why) = refused(&topology, &engines, &options.only)? {
         // Without settings there is one level of them fewer, and the table says which.
-        problems.push(format!("the guest's GRO was left as it is, neither off nor on: {why}"));
+        invalid.push(format!("the guest's GRO was left as it is, neither off nor on: {why}"));
         std::fs::write(&topology, without_settings(TOPOLOGY))?;
     }
     let out = match &options.out {
@@ -156,6 +179,8 @@ fn measure(options: &Options, problems: &mut Vec<String>) -> Result<PathBuf> {
         }
     };
     ensure!(!out.join("runs.jsonl").exists(), "{} is a record already: choose another --out", out.display());
+    // Before the lab: while nothing else runs, and so that an interrupted record has it, too.
+    Beside { cipher_bits_per_second: cipher::bound()?, peers }.write(&out)?;
     let mut run = wglab();
     run.arg("run").arg(&topology).arg("--out").arg(&out).args(engines.iter().flat_map(|engine| ["--engine", engine]));
     run.args(options.only.iter().flat_map(|only| ["--only", only]));
@@ -165,12 +190,25 @@ fn measure(options: &Options, problems: &mut Vec<String>) -> Result<PathBuf> {
     if let Some(seconds) = options.seconds {
         run.args(["--duration", &format!("{}ms", (seconds * 1000.0).round())]);
     }
+    // An interrupt reaches the lab as well, which keeps what was measured: this bench lives on to say where.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _interrupts = runtime.block_on(async { signal(SignalKind::interrupt()) })?;
     // The report of the run itself compares every engine with the first: what is printed here says that and more.
     let status = run.stdout(Stdio::null()).status().context("wglab run")?;
+    let there = out.join("runs.jsonl").is_file();
     match status.code() {
         // What a run could not measure is in its record.
-        Some(0 | 2) if out.join("runs.jsonl").is_file() => Ok(out),
-        _ => bail!("wglab run ended with {status}"),
+        Some(0 | 2) if there => Ok(Measured::Whole(out)),
+        _ if there => {
+            eprintln!(
+                "peers: wglab run ended with {status}. What was measured is in {0}; go on with\n  {1} run --resume {0}\nand judge it with\n  \
+                 cargo bench --bench peers -- --record {0}",
+                out.display(),
+                env!("CARGO_BIN_EXE_wglab")
+            );
+            if status.code() == Some(130) { Ok(Measured::Interrupted) } else { bail!("wglab run ended with {status}") }
+        }
+        _ => bail!("wglab run ended with {status}, and nothing was measured"),
     }
 }
 
@@ -201,8 +239,8 @@ fn without_settings(topology: &str) -> String {
     topology.lines().filter(outside).map(|line| format!("{line}\n")).collect()
 }
 
-/// The peer's program, whole path.
-fn find(directory: Option<&Path>, name: &str) -> Result<PathBuf> {
+/// The directory of the peers, and in it the program of one, whole path.
+fn find<'a>(directory: Option<&'a Path>, name: &str) -> Result<(&'a Path, PathBuf)> {
     let directory = directory.with_context(|| {
         "where are the peers? benches/fetch-peers DIRECTORY fetches them; then say --peers DIRECTORY".to_owned()
     })?;
@@ -211,21 +249,5 @@ fn find(directory: Option<&Path>, name: &str) -> Result<PathBuf> {
     let found = found.with_context(|| {
         format!("{} has no {name}: benches/fetch-peers {} {name}", directory.display(), directory.display())
     })?;
-    Ok(found.canonicalize()?)
-}
-
-/// What was not measured, with the reasons, one for each.
-fn unusable(record: &Record) -> Vec<String> {
-    let mut reasons: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for run in record.runs.iter().filter(|run| !run.usable()) {
-        let reason = run.reason.clone().unwrap_or_else(|| run.status.text().to_owned());
-        *counts.entry(reason.clone()).or_default() += 1;
-        reasons.entry(reason).or_default().extend(run.factors.get(Factor::Engine));
-    }
-    let line = |(reason, engines): (String, BTreeSet<&str>)| {
-        let engines: Vec<&str> = engines.into_iter().collect();
-        format!("{} runs of {}: {reason}", counts.get(&reason).copied().unwrap_or(0), engines.join(", "))
-    };
-    reasons.into_iter().map(line).collect()
+    Ok((directory, found.canonicalize()?))
 }
