@@ -1,9 +1,10 @@
 //! What stands in a record without any comparison: every cell with its metrics, and what could not be measured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::Source;
 use crate::cell::Cell;
 use crate::record::{Bottleneck, Record, Run};
 use crate::stats::Summary;
@@ -95,4 +96,9 @@ pub(super) fn unmeasured(record: &Record) -> Vec<Unmeasured> {
             why,
         })
         .collect()
+}
+
+/// The rounds that ran, whether their runs can be used or not.
+pub(super) fn rounds(source: &Source<'_>) -> usize {
+    source.record.runs.iter().map(|run| run.round).collect::<BTreeSet<u32>>().len()
 }

@@ -52,7 +52,7 @@ pub fn compare(sources: &[Source<'_>], by: Option<&By>, policy: &Policy) -> Resu
         records: sources.iter().map(|source| source.name.to_owned()).collect(),
         classes: sources.iter().map(|source| source.record.header.class).collect(),
         pairs: pairs.len(),
-        rounds: sources.iter().map(|source| rounds(source)).max().unwrap_or(0),
+        rounds: sources.iter().map(|source| cells::rounds(source)).max().unwrap_or(0),
         min_effect: policy.min_effect(&first.record.header),
         judged: rows.iter().filter(|row| row.judged).count(),
         by: by.clone(),
@@ -72,11 +72,6 @@ pub fn check_runs(sources: &[Source<'_>]) -> Result<(), VerdictError> {
             ended: source.record.end.as_ref().and_then(|end| end.reason.as_deref()).map(printable),
         }),
     }
-}
-
-/// The rounds that ran, whether their runs can be used or not.
-pub(super) fn rounds(source: &Source<'_>) -> usize {
-    source.record.runs.iter().map(|run| run.round).collect::<BTreeSet<u32>>().len()
 }
 
 /// Factors of which the runs have two levels or more.

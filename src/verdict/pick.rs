@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Evidence, Policy, Source, adjust, command, compare, decide, measure};
+use super::{Evidence, Policy, Source, adjust, cells, command, decide, measure};
 use super::{Measured, PairRuns, Visit};
 use crate::cell::{Better, Cell, Factor, metric};
 use crate::record::Run;
@@ -413,7 +413,7 @@ fn orders(source: &Source<'_>, fit: &[Ranked], policy: &Policy) -> Vec<Order> {
     }
     let tests = compared.iter().filter(|(_, _, measured)| measured.estimate.is_some()).count();
     let min_effect = policy.min_effect_of(RATE, header);
-    let ran = compare::rounds(source);
+    let ran = cells::rounds(source);
     let evidence = |p_adjusted: Option<f64>| Evidence {
         p_adjusted,
         tests,

@@ -10,7 +10,7 @@ use super::arms::{self, Arm};
 use super::decide::{self, Decision, Evidence, Judgement};
 use super::measured::{self, Measured, PairRuns, Scale, Visit};
 use super::sentence::sentence;
-use super::{By, Change, PairRow, Policy, Row, Source, Together, Unmeasured, Verdict, command, compare};
+use super::{By, Change, PairRow, Policy, Row, Source, Together, Unmeasured, Verdict, cells, command};
 use crate::cell::{Better, Cell, Factor, Metric, Quantity, metric, printable};
 use crate::stats::{CONFIDENCE, Estimate, Summary};
 
@@ -245,7 +245,7 @@ impl<'a> Context<'a> {
                 (Some(Verdict::Inconclusive), why, None)
             }
             None => {
-                let ran = self.sources.iter().map(compare::rounds).max().unwrap_or(0);
+                let ran = self.sources.iter().map(cells::rounds).max().unwrap_or(0);
                 let needed = decision.rounds.filter(|_| measured.interleaved);
                 let rounds = needed.and_then(|needed| decide::rounds_in_all(needed, measured.rounds, ran));
                 (
