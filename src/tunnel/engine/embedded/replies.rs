@@ -151,6 +151,17 @@ mod tests {
             }
         }
 
+        /// However well it goes, and then no longer.
+        fn waits_asleep_for(&mut self, time: Duration) {
+            let (before, until) = (self.awake, self.now + time);
+            while self.now < until {
+                self.exchanges(1, 20, 20);
+            }
+            assert_eq!(self.awake, before);
+            self.exchanges(100, 20, 20);
+            assert!(self.awake > before);
+        }
+
         fn exchanges(&mut self, count: usize, answer_after: u64, next_after: u64) {
             for _ in 0..count {
                 self.carries(Direction::In, LONE, next_after);
@@ -202,24 +213,12 @@ mod tests {
         // It gave way, and somebody took three milliseconds.
         lane.now += Duration::from_millis(3);
         assert!(!lane.replies.awake(lane.now));
-        let (before, begin) = (lane.awake, lane.now);
-        while lane.now < begin + Duration::from_millis(59) {
-            lane.exchanges(1, 20, 20);
-        }
-        assert_eq!(lane.awake, before);
-        lane.exchanges(100, 20, 20);
-        assert!(lane.awake > before);
+        lane.waits_asleep_for(Duration::from_millis(59));
         // The answer may have come while it had given way; and a machine may have slept for hours meanwhile.
         assert!(lane.replies.awake(lane.now));
         lane.now += Duration::from_secs(3_600);
         lane.replies.carried(Direction::In, LONE, lane.now);
-        let (before, begin) = (lane.awake, lane.now);
-        while lane.now < begin + Duration::from_millis(999) {
-            lane.exchanges(1, 20, 20);
-        }
-        assert_eq!(lane.awake, before);
-        lane.exchanges(100, 20, 20);
-        assert!(lane.awake > before);
+        lane.waits_asleep_for(Duration::from_millis(999));
     }
 
     #[test]

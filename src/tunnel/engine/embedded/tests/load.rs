@@ -262,21 +262,6 @@ fn what_comes_in_does_not_wait_for_a_full_socket() {
     assert_eq!(arrived + lost(), 4, "{:?}", a.named());
 }
 
-/// Another path may take what the old one refused, whichever message showed it.
-#[test]
-fn a_peer_that_moves_by_a_handshake_is_sent_batches_again() {
-    let net = FakeNet::new();
-    let (a, b) = pair(&net);
-    net.set_faults(Faults { refuse_batches: Some(libc::EIO), ..Faults::default() });
-    transfer(&a, &b, 4);
-    assert!(!a.engine.device().report().engine.offloads.udp_gso);
-    net.set_faults(Faults::default());
-    b.engine.device().set(&SetDevice { listen_port: Some(4242), ..SetDevice::default() }).unwrap();
-    rekey(&b, &a);
-    assert_eq!(a.engine.device().get().peers[0].endpoint.unwrap().port(), 4242);
-    assert!(a.engine.device().report().engine.offloads.udp_gso, "it is still sent to singly");
-}
-
 /// The same where each datagram is a send of its own, so that a batch is full before the read is done.
 #[test]
 fn what_comes_in_does_not_wait_for_a_full_socket_that_takes_no_batches() {
@@ -292,4 +277,19 @@ fn what_comes_in_does_not_wait_for_a_full_socket_that_takes_no_batches() {
     b.tun.push(with_plain_header(&numbered(1, true)));
     assert_eq!(a.take_packets(1).len(), 1);
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+}
+
+/// Another path may take what the old one refused, whichever message showed it.
+#[test]
+fn a_peer_that_moves_by_a_handshake_is_sent_batches_again() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    net.set_faults(Faults { refuse_batches: Some(libc::EIO), ..Faults::default() });
+    transfer(&a, &b, 4);
+    assert!(!a.engine.device().report().engine.offloads.udp_gso);
+    net.set_faults(Faults::default());
+    b.engine.device().set(&SetDevice { listen_port: Some(4242), ..SetDevice::default() }).unwrap();
+    rekey(&b, &a);
+    assert_eq!(a.engine.device().get().peers[0].endpoint.unwrap().port(), 4242);
+    assert!(a.engine.device().report().engine.offloads.udp_gso, "it is still sent to singly");
 }
