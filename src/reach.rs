@@ -7,6 +7,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 use crate::agent::frame::FrameError;
+use crate::sys::program;
 
 mod link;
 pub mod local;
@@ -149,15 +150,15 @@ pub fn make(agents: Vec<(String, Option<Vec<String>>)>) -> Result<Made, ReachErr
 pub fn command(node: &str, argv: &[String]) -> Result<Channel, ReachError> {
     let failed = |source| ReachError::Command { node: node.to_owned(), command: argv.join(" "), source };
     let missing = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
-    let (program, arguments) = argv.split_first().ok_or_else(|| failed(missing()))?;
-    let mut child = Command::new(program)
+    let (name, arguments) = argv.split_first().ok_or_else(|| failed(missing()))?;
+    let mut child = Command::new(name)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(failed)?;
+        .map_err(|error| failed(program::why_not(name.as_ref(), error)))?;
     let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return Err(failed(missing()));

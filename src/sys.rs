@@ -15,6 +15,7 @@ pub mod namespaces;
 pub mod netlink;
 pub mod pidfd;
 pub mod proc;
+pub mod program;
 pub mod signals;
 pub mod socket;
 pub mod spawn;

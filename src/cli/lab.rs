@@ -3,18 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -30,6 +25,7 @@ use crate::plan::{EngineSpec, Plan, TunnelEnd};
 use crate::run::beacon::{self, Beacon};
 use crate::run::{Death, Lab};
 use crate::sys::namespaces::{enter, run_command};
+use crate::sys::program;
 
 pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
     let selection = Selection {
@@ -43,9 +39,10 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         seed: None,
     };
     let plan = plan_of(&selection)?;
-    if let Some(program) = args.command.first() {
+    if let Some(name) = args.command.first() {
         // Nobody should wait for a lab to learn of a slip of the pen.
-        find_program(program).with_context(|| format!("cannot run `{}`", program.display()))?;
+        program::find(name, env::var_os("PATH").as_deref())
+            .with_context(|| format!("cannot run `{}`", name.display()))?;
     }
     block_on(async {
         let mut watch = Terminal::new(output);
@@ -87,24 +84,6 @@ pub(super) fn up(args: &UpArgs, output: &Output) -> anyhow::Result<Exit> {
         late?.into_iter().for_each(|death| dead.tell(death));
         ended.map(|exit| dead.instead_of(exit))
     })
-}
-
-/// Whether there is such a program, as execvp(3) looks for it.
-fn find_program(program: &OsStr) -> io::Result<()> {
-    let candidates: Vec<PathBuf> = match env::var_os("PATH") {
-        _ if program.as_bytes().contains(&b'/') => vec![PathBuf::from(program)],
-        Some(path) => env::split_paths(&path).map(|folder| folder.join(program)).collect(),
-        // Then the C library has folders of its own.
-        None => return Ok(()),
-    };
-    let mut refused = false;
-    for file in candidates.iter().filter_map(|candidate| candidate.metadata().ok()) {
-        if file.is_file() && file.permissions().mode() & 0o111 != 0 {
-            return Ok(());
-        }
-        refused = true;
-    }
-    Err(if refused { Errno::EACCES } else { Errno::ENOENT }.into())
 }
 
 /// Engines that died while the lab was up.

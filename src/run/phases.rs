@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::Watch;
 use crate::plan::Plan;
+use crate::sys::program;
 
 /// How long a `switch` may take: stopping and starting a server is the slowest of it.
 const SWITCH: Duration = Duration::from_secs(15 * 60);
@@ -115,8 +116,8 @@ impl Drop for Group {
 /// Runs a command to its end. The error says how it ended and what it said last.
 async fn hook(argv: &[String], node: &str, stack: &str, limit: Duration) -> Result<(), String> {
     let shown = argv.join(" ");
-    let (program, arguments) = argv.split_first().ok_or_else(|| "its command is empty".to_owned())?;
-    let mut child = Command::new(program)
+    let (name, arguments) = argv.split_first().ok_or_else(|| "its command is empty".to_owned())?;
+    let mut child = Command::new(name)
         .args(arguments)
         .env("WGLAB_NODE", node)
         .env("WGLAB_STACK", stack)
@@ -127,7 +128,7 @@ async fn hook(argv: &[String], node: &str, stack: &str, limit: Duration) -> Resu
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("`{shown}` cannot be started: {error}"))?;
+        .map_err(|error| format!("`{shown}` cannot be started: {}", program::why_not(name.as_ref(), error)))?;
     let mut group = Group(child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw));
     let said = RefCell::new(Vec::new());
     let (output, errors) = (child.stdout.take(), child.stderr.take());

@@ -1,7 +1,8 @@
 //! `wglab up` and `exec`: a lab that is kept up, as a user keeps it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -75,8 +76,15 @@ fn other_tools() -> Result<(), Failed> {
     assert_eq!(exec("a1", &["sh", "-c", "exit 7"])?.status.code(), Some(7));
     // As shells and env(1) say it.
     fs::write(directory.path().join("plain"), "")?;
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed)?;
+    fs::set_permissions(&closed, Permissions::from_mode(0o000))?;
+    let mut path = closed.into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").ok_or("a PATH")?);
     for (command, code) in [("no-such-command", 127), ("./plain", 126), ("/", 126)] {
-        let output = exec("a1", &[command])?;
+        let output =
+            wglab(directory.path(), &["exec", "--lab", &pid, "a1", "--", command]).env("PATH", &path).output()?;
         assert_eq!(output.status.code(), Some(code), "{}", text(&output));
         assert!(text(&output).contains(&format!("cannot run `{command}`")), "{}", text(&output));
     }
@@ -91,7 +99,7 @@ fn missing_engine() -> Result<(), Failed> {
     let before = Holdings::now();
     let dying = directory.path().join("dying");
     fs::write(&dying, "#!/bin/sh\nexit 3\n")?;
-    fs::set_permissions(&dying, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::set_permissions(&dying, Permissions::from_mode(0o755))?;
     let up = |more: &[&str]| {
         let mut up = wglab(directory.path(), &["up", "pair", "--engine", "x=./dying"]);
         up.args(more).args(["--", "sh", "-c", "exit 9"]).output()
@@ -156,7 +164,7 @@ fn dying_engine() -> Result<(), Failed> {
     );
     let mortal = directory.path().join("mortal");
     fs::write(&mortal, script)?;
-    fs::set_permissions(&mortal, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::set_permissions(&mortal, Permissions::from_mode(0o755))?;
     let up = |command: &str| {
         let _absent = fs::remove_file(directory.path().join("die"));
         wglab(directory.path(), &["up", "pair", "--engine", "x=./mortal", "--", "sh", "-c", command]).output()
@@ -216,6 +224,12 @@ fn command_output() -> Result<(), Failed> {
     let help = wglab(directory.path(), &["tunnel", "--help"]).output()?;
     assert!(help.status.success() && text(&help).contains("Usage: wglab tunnel INTERFACE --mtu N"), "{}", text(&help));
     fs::write(directory.path().join("plain"), "")?;
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed)?;
+    fs::set_permissions(&closed, Permissions::from_mode(0o000))?;
+    let mut path = closed.into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").ok_or("a PATH")?);
     for (command, why) in [("no-such-command", "No such file"), ("./plain", "Permission denied")] {
         let output = up(&[], &[command])?;
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));

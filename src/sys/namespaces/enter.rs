@@ -11,6 +11,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::sys::pidfd::{ExitStatus, PidFd};
+use crate::sys::program;
 
 /// Why a process's namespaces could not be entered, or a command not run in them.
 #[derive(Debug, thiserror::Error)]
@@ -145,8 +146,8 @@ fn follow(errno: nix::errno::Errno) -> EnterError {
 
 /// Starts a command with the caller's standard streams; it is killed when the calling thread ends, and begins with `mask`.
 #[allow(unsafe_code)]
-pub(in crate::sys) fn start(program: &OsString, arguments: &[OsString], mask: SigSet) -> io::Result<Child> {
-    let mut command = Command::new(program);
+pub(in crate::sys) fn start(name: &OsString, arguments: &[OsString], mask: SigSet) -> io::Result<Child> {
+    let mut command = Command::new(name);
     command.args(arguments);
     // SAFETY: the closure makes two system calls, on a signal set that it owns, and allocates nothing.
     unsafe {
@@ -155,5 +156,5 @@ pub(in crate::sys) fn start(program: &OsString, arguments: &[OsString], mask: Si
             Ok(pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?)
         })
     };
-    command.spawn()
+    command.spawn().map_err(|error| program::why_not(name, error))
 }
