@@ -4,5 +4,6 @@ pub mod facts;
 pub mod interfaces;
 pub mod queues;
 pub mod settings;
+pub mod sockets;
 
 pub use facts::{Facts, facts};

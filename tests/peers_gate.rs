@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use wglab::cell::{Cell, Factor};
-use wglab::record::{Check, Class, End, EndStatus, FORMAT, Header, Record, Run, Status, VERSION};
+use wglab::record::{Check, Class, End, EndStatus, FORMAT, Header, Meters, Record, Run, Status, VERSION};
 
 use crate::bars::Judged;
 use crate::beside::{Beside, Program};
@@ -474,6 +474,27 @@ fn every_version_that_an_engine_said_is_shown() {
     );
     let said = BTreeSet::from(["gotatun-cli 0.10.2".to_owned(), "gotatun-cli 0.9.0".to_owned()]);
     assert!(versions::outdated("gotatun", &said, None).is_some(), "one of its ends is too old");
+}
+
+#[test]
+fn what_an_engine_used_is_told_by_what_it_bought() {
+    let lasting = |test, name, rate, cpu: Option<f64>| {
+        let mut run = run(OURS, 0, &[(Factor::Test, test)], &[(name, rate)]);
+        run.metrics.extend(cpu.map(|cpu| ("engine_cpu_seconds".to_owned(), cpu)));
+        let side = || json!({"length_ns": 500_000_000});
+        run.meters = Some(Meters { client: side(), server: side() });
+        run
+    };
+    let stream = lasting("tcp-stream", "throughput_bits_per_second", 4.0 * GBIT, Some(1.0));
+    let round_trips = lasting("tcp-rr", "rr_per_second", 10_000.0, Some(0.25));
+    let both = conditions::text(&[&stream, &round_trips], None);
+    let told =
+        "its processes used 0.500 CPU seconds per Gbit of the TCP streams and 50 CPU µs per TCP round trip (medians)";
+    assert!(both.contains(told), "{both}");
+    let one = conditions::text(&[&round_trips], None);
+    assert!(one.contains("its processes used 50 CPU µs per TCP round trip (medians)"), "{one}");
+    let unread = conditions::text(&[&lasting("tcp-rr", "rr_per_second", 10_000.0, None)], None);
+    assert!(unread.contains("its CPU time was not read"), "{unread}");
 }
 
 fn record(runs: Vec<Run>, end: Option<EndStatus>) -> Record {

@@ -58,25 +58,32 @@ pub(crate) fn outdated(runs: &[&Run], beside: Option<&Beside>) -> Vec<String> {
     took_part.filter_map(|(peer, runs)| versions::outdated(peer, &seen(&runs, "engine_version"), beside)).collect()
 }
 
-/// The engine's own CPU time per gigabit carried, over all its stream runs.
+/// What the engine's own CPU time bought: a gigabit, over all its stream runs, and a round trip, over all its transactions. An
+/// engine that is quick to answer may pay for it here.
 fn cost(runs: &[&&Run]) -> String {
-    let per_gigabit: Vec<f64> = runs
+    let gigabit = cost_of(runs, "tcp-stream", "throughput_bits_per_second", 1e9);
+    let round_trip = cost_of(runs, "tcp-rr", "rr_per_second", 1.0);
+    let told = [
+        gigabit.map(|seconds| format!("{seconds:.3} CPU seconds per Gbit of the TCP streams")),
+        round_trip.map(|seconds| format!("{:.0} CPU µs per TCP round trip", seconds * 1e6)),
+    ];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    if told.is_empty() {
+        return "its CPU time was not read".to_owned();
+    }
+    format!("its processes used {} (medians)", told.join(" and "))
+}
+
+/// CPU seconds for `unit` of what `metric` says was done in a second: the median over the runs of `test`.
+fn cost_of(runs: &[&&Run], test: &str, metric: &str, unit: f64) -> Option<f64> {
+    let costs: Vec<f64> = runs
         .iter()
-        .filter(|run| run.factors.get(Factor::Test) == Some("tcp-stream"))
-        .filter_map(|run| {
-            Some((
-                run.metrics.get("engine_cpu_seconds")?,
-                run.metrics.get("throughput_bits_per_second")?,
-                seconds(run)?,
-            ))
-        })
+        .filter(|run| run.factors.get(Factor::Test) == Some(test))
+        .filter_map(|run| Some((run.metrics.get("engine_cpu_seconds")?, run.metrics.get(metric)?, seconds(run)?)))
         .filter(|(_, rate, _)| **rate > 0.0)
-        .map(|(cpu, rate, seconds)| cpu / (rate / 1e9 * seconds))
+        .map(|(cpu, rate, seconds)| cpu / (rate / unit * seconds))
         .collect();
-    summary::median(&per_gigabit).map_or_else(
-        || "its CPU time was not read".to_owned(),
-        |median| format!("its processes used {median:.3} CPU seconds per Gbit (median of the TCP streams)"),
-    )
+    summary::median(&costs)
 }
 
 /// The time that the run's meters covered.

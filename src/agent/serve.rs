@@ -3,7 +3,7 @@
 //! Threads: `main` holds all state and starts every daemon (their parent-death signal follows it), `agent-read` takes frames
 //! off standard input, `agent-job` waits for the job at work. The latter two only send events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -75,7 +75,7 @@ pub fn serve() -> Result<(), AgentError> {
     let (events, inbox) = channel();
     let reader = events.clone();
     thread::Builder::new().name("agent-read".to_owned()).spawn(move || read(&reader))?;
-    let mut agent = Agent { node: Node::default(), work: Work::Idle, last_through: None, events };
+    let mut agent = Agent { node: Node::default(), work: Work::Idle, last_through: BTreeSet::new(), events };
     let end = agent.converse(&inbox, &mut output);
     agent.drop_work();
     agent.node.clear().map_err(|error| AgentError::NotUndone(error.to_string()))?;
@@ -111,8 +111,8 @@ fn read(events: &Sender<Event>) {
 struct Agent {
     node: Node,
     work: Work,
-    /// What the last job went through, once there was one.
-    last_through: Option<Through>,
+    /// The interfaces that the last job went through.
+    last_through: BTreeSet<String>,
     events: Sender<Event>,
 }
 
@@ -190,10 +190,8 @@ impl Agent {
             return Tell::Failed { what: "a job is at work; stop it before preparing another".to_owned() };
         }
         let through = assignment.job.local_interface.clone();
-        if self.last_through.as_ref() != Some(&through) {
-            self.let_others_rest(through.as_deref());
-            self.last_through = Some(through.clone());
-        }
+        self.let_tunnels_rest();
+        self.last_through = assignment.job.interfaces().cloned().collect();
         let job = &assignment.job;
         let tunnel = job.local_interface.as_deref();
         let insides = self.node.insides();
@@ -220,21 +218,20 @@ impl Agent {
         }
     }
 
-    /// What the job before has left in other tunnels' queues arrives before this one begins. What does not come to rest is
-    /// left to the proof, which sees it.
-    fn let_others_rest(&mut self, through: Option<&str>) {
+    /// What the job before has left in the queues of its tunnels arrives before this one begins: also in the same tunnel, whose
+    /// engine would count later what the underlay has counted already. What does not come to rest is left to the proof, which
+    /// sees it.
+    fn let_tunnels_rest(&mut self) {
         /// Longer than the queues of a lab hold back a part of what is in them; a slow or long path may hold it for longer.
         const PAUSE: Duration = Duration::from_millis(5);
         const LONGEST: Duration = Duration::from_millis(500);
         let begin = Instant::now();
-        let mut before = self.node.carried_by_others(through);
-        while !before.is_empty() && begin.elapsed() < LONGEST {
+        let mut carried = BTreeMap::new();
+        while !self.last_through.is_empty()
+            && self.node.is_busy(&self.last_through, &mut carried)
+            && begin.elapsed() < LONGEST
+        {
             thread::sleep(PAUSE);
-            let now = self.node.carried_by_others(through);
-            if now == before {
-                break;
-            }
-            before = now;
         }
     }
 

@@ -242,6 +242,22 @@ pub fn parse_snmp6(text: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// `/proc/net/udp` and `udp6`: bytes that wait to be read, by local port; sockets in which nothing waits are left out
+/// (net/ipv4/udp.c, `udp4_format_sock`).
+pub fn parse_udp_waiting(text: &str) -> Option<BTreeMap<u16, u64>> {
+    let mut waiting = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let mut columns = line.split_ascii_whitespace().skip(1);
+        let (local, queues) = (columns.next()?, columns.nth(2)?);
+        let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
+        let bytes = u64::from_str_radix(queues.split_once(':')?.1, 16).ok()?;
+        if bytes > 0 {
+            *waiting.entry(port).or_default() += bytes;
+        }
+    }
+    Some(waiting)
+}
+
 /// `/proc/<pid>/stat` and `/proc/<pid>/status`.
 pub fn parse_process(stat: &str, status: Option<&str>, tick_ns: u64) -> Option<ProcessUse> {
     // The name in parentheses may itself hold parentheses and spaces: fields count from the last one (proc_pid_stat(5)).
@@ -298,6 +314,16 @@ mod tests {
         let before = CpuTimes { idle_ns: 50, user_ns: 10, ..CpuTimes::default() };
         let after = CpuTimes { idle_ns: 40, user_ns: 30, ..CpuTimes::default() };
         assert_eq!(after.since(&before), CpuTimes { user_ns: 20, ..CpuTimes::default() });
+    }
+
+    #[test]
+    fn what_waits_in_sockets_is_summed_by_port() {
+        let text = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n  \
+                    12: 0200000A:5540 00000000:0000 07 00000000:00001500 00:00000000 00000000     0        0 99 2 0000000000000000 7\n  \
+                    13: 00000000000000000000000001000000:5540 00000000000000000000000000000000:0000 07 00000200:00000100 00:00000000\n  \
+                    14: 00000000:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 98 2 0000000000000000 0\n";
+        assert_eq!(parse_udp_waiting(text), Some(BTreeMap::from([(0x5540, 0x1600)])));
+        assert_eq!(parse_udp_waiting("sl local_address\n 1: 0200000A\n"), None);
     }
 
     #[test]

@@ -138,6 +138,11 @@ impl Job {
         (self.role == Role::Client) == (self.direction == Direction::Forward)
     }
 
+    /// The interfaces that its sockets are bound to.
+    pub fn interfaces(&self) -> impl Iterator<Item = &String> {
+        self.local_interface.iter().chain(self.more_paths.iter().filter_map(|path| path.local_interface.as_ref()))
+    }
+
     /// How many paths the streams are spread over.
     pub(super) fn paths(&self) -> usize {
         1 + self.more_paths.len()

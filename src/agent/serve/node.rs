@@ -1,6 +1,6 @@
 //! The node's state: what was applied last, and the tunnels and provider that came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use super::inside::{Inside, Insides};
 use crate::host::interfaces::{InterfaceError, Interfaces};
 use crate::host::queues::{self, ReceiveCpus};
 use crate::host::settings::{Refused, Settings, SettingsError, SettingsReading};
+use crate::host::sockets;
 use crate::lab::provider::{Provider, ProviderError, ProviderState};
 use crate::tunnel::{self, PrivateKey, Shaker, Tunnel, TunnelEngine, TunnelError};
 
@@ -33,6 +34,24 @@ pub(super) enum ClearError {
     Queues(#[from] queues::QueuesError),
     #[error("{0}")]
     Settings(String),
+}
+
+/// What a tunnel's engine says, or why it says nothing: who did not the last time is asked `again` or not at all.
+fn status_of(
+    interface: &str,
+    device: &mut Device,
+    silent: &mut BTreeMap<String, String>,
+    again: bool,
+) -> Result<Status, String> {
+    let status = match silent.get(interface) {
+        Some(why) if !again => Err(why.clone()),
+        _ => device.tunnel.status().map_err(|error| causes(&error)),
+    };
+    match &status {
+        Ok(_) => silent.remove(interface),
+        Err(why) => silent.insert(interface.to_owned(), why.clone()),
+    };
+    status
 }
 
 /// A device that is up.
@@ -172,35 +191,30 @@ impl Node {
     pub(super) fn statuses(&mut self, again: impl Fn(&str) -> bool) -> BTreeMap<String, Result<Status, String>> {
         let mut statuses = BTreeMap::new();
         for (interface, device) in &mut self.devices {
-            let status = match self.silent.get(interface) {
-                Some(why) if !again(interface) => Err(why.clone()),
-                _ => device.tunnel.status().map_err(|error| causes(&error)),
-            };
-            match &status {
-                Ok(_) => self.silent.remove(interface),
-                Err(why) => self.silent.insert(interface.clone(), why.clone()),
-            };
+            let status = status_of(interface, device, &mut self.silent, again(interface));
             statuses.insert(interface.clone(), status);
         }
         statuses
     }
 
-    /// Bytes that each tunnel but `except` has carried so far, where this agent runs it and its engine says so.
-    pub(super) fn carried_by_others(&mut self, except: Option<&str>) -> BTreeMap<String, u64> {
+    /// Whether one of `tunnels` has something to do yet: bytes that each has carried so far differ from `before`, which is brought
+    /// up to date, or datagrams wait for its engine, which may have been kept from its processor. What something else manages need
+    /// not come to rest, and who is silent is not asked.
+    pub(super) fn is_busy(&mut self, tunnels: &BTreeSet<String>, before: &mut BTreeMap<String, u64>) -> bool {
         let mut carried = BTreeMap::new();
-        // Who is silent is noted as such, and not asked again.
-        for (name, status) in self.statuses(|_| false) {
-            // What something else manages need not come to rest.
-            let engine = self.devices.get(&name).map(|device| &device.state.spec.engine);
-            let managed = matches!(engine, Some(TunnelEngine::Interface { .. }));
-            if let Ok(status) = status
-                && Some(name.as_str()) != except
-                && !managed
-            {
-                carried.insert(name, status.peers.iter().map(|peer| peer.rx_bytes + peer.tx_bytes).sum());
+        let mut ports = Vec::new();
+        for (interface, device) in &mut self.devices {
+            if !tunnels.contains(interface) || matches!(device.state.spec.engine, TunnelEngine::Interface { .. }) {
+                continue;
+            }
+            if let Ok(status) = status_of(interface, device, &mut self.silent, false) {
+                carried.insert(interface.clone(), status.peers.iter().map(|peer| peer.rx_bytes + peer.tx_bytes).sum());
+                ports.push(device.state.spec.listen_port);
             }
         }
-        carried
+        let moves = *before != carried;
+        *before = carried;
+        moves || sockets::wait_to_be_read(&ports)
     }
 
     /// Why the engine behind a tunnel's interface is gone, if it is. Asks the engine nothing, so one that hangs holds up nobody.

@@ -27,6 +27,7 @@ events! {
     UdpReceivedMessages = "udp.received-messages": "Messages that they brought; several datagrams each where the kernel merges.",
     UdpReceivedDatagrams = "udp.received-datagrams": "Datagrams in them.",
     UdpReceiveErrors = "udp.receive-errors": "Receives that failed for no reason that the network reported, and were tried again.",
+    Handovers = "lane.handovers": "Times that a lane's way out went to a thread of its own, since packets came in numbers.",
     AnswersAwake = "lane.answers-awake": "Answers that a lane's thread had waited for awake.",
     CookiesSent = "handshake.cookies-sent": "Cookie replies: this end is under load.",
     Roamed = "peer.roamed": "Endpoints that changed because a peer was heard from elsewhere.",

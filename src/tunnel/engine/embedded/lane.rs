@@ -6,11 +6,13 @@
 //! ```
 //!
 //! At rest one thread carries both directions: a lone packet and its answer find warm caches, and one processor less has to be
-//! woken for them; it waits awake for answers that have been coming at once ([`super::replies`]). As soon as packets come in numbers, the way out goes to a thread of its own, until the device has been
-//! silent for [`LULL`].
+//! woken for them; it waits awake for answers that have been coming at once ([`super::replies`]). As soon as packets come in
+//! numbers, the way out goes to a thread of its own, until none have for [`LULL`]. Packets that come one at a time are no load,
+//! however steadily they come: a flow of requests and answers that follows on a stream would keep the second thread for good.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -28,15 +30,18 @@ use super::outbound::Outbound;
 use super::replies::{Direction, Replies};
 use super::turn::Turn;
 
-/// The way out comes back to the lane's thread after the device was silent for this long.
+/// The way out comes back to the lane's thread after there was no load in either direction for this long.
 const LULL: Duration = Duration::from_millis(10);
 /// A device or socket that fails to be read is tried again after this.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Where the way out is while neither thread works on it.
+/// What the two threads of a lane tell each other.
 #[derive(Default)]
 pub(super) struct Handover {
+    /// Where the way out is while neither works on it.
     place: Mutex<Place>,
+    /// Packets came in in numbers since the helper looked.
+    load_came_in: AtomicBool,
 }
 
 #[derive(Default)]
@@ -126,6 +131,9 @@ pub(super) fn run(
             }
         }
         more_comes_in = incoming.more;
+        if incoming.loaded() && outbound.is_none() {
+            handover.load_came_in.store(true, Ordering::Relaxed);
+        }
         // What only comes in needs no second thread, and its answers at most one.
         if (out.loaded() || incoming.blocked || (incoming.loaded() && out.packets > 0))
             && let Some(mut outbound) = outbound.take()
@@ -133,6 +141,7 @@ pub(super) fn run(
             outbound.set_patient(true);
             replies.forget_last();
             handover.put(Place::ForHelper(outbound));
+            device.counters.add(Event::Handovers, 1);
             device.wakes.helpers[number].signal();
         }
         if incoming.blocked {
@@ -181,7 +190,7 @@ pub(super) fn help(device: &Arc<Device>, number: usize, handover: &Handover) -> 
         let mut last = Instant::now();
         while !device.stopping() {
             let turn = outbound.turn()?;
-            if turn.packets > 0 || turn.more {
+            if turn.loaded() || handover.load_came_in.swap(false, Ordering::Relaxed) {
                 last = Instant::now();
             } else if last.elapsed() >= LULL {
                 break;

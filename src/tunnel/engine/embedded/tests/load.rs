@@ -95,6 +95,31 @@ fn the_engines_own_rekeys_under_load_lose_nothing() {
     }
 }
 
+/// Packets that come one at a time are no load, however steadily they come.
+#[test]
+fn one_thread_carries_both_directions_again_after_a_load() {
+    let net = FakeNet::new();
+    let (a, b) = pair(&net);
+    let handovers = || a.count(Event::Handovers);
+    let cross = |count: u32| {
+        (0..count).for_each(|number| a.tun.push(with_plain_header(&numbered(number, false))));
+        assert_eq!(b.take_packets(count as usize).len(), count as usize);
+    };
+    cross(40);
+    let before = handovers();
+    assert!(before > 0, "{:?}", a.named());
+    let begin = Instant::now();
+    while handovers() == before && begin.elapsed() < LONG {
+        let singly = Instant::now();
+        while singly.elapsed() < Duration::from_millis(50) {
+            cross(1);
+        }
+        // Goes to the second thread if the first has it.
+        cross(40);
+    }
+    assert!(handovers() > before, "{:?}", a.named());
+}
+
 /// What an observer can send: everything again, some of it changed, and what never was a message. It is all counted, moves nothing,
 /// and no byte of those who talk is lost.
 #[test]
