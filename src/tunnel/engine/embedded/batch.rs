@@ -15,6 +15,9 @@ use crate::sys::udp::{MAX_MESSAGES, MAX_PAYLOAD_IPV4, MAX_PAYLOAD_IPV6, MAX_SEGM
 
 /// Bytes that a batch holds: two full sends and what begins the third.
 const CAPACITY: usize = 192 << 10;
+/// Bytes behind that for what was read from a device before the socket was full: one batch of the device, split into the smallest
+/// segments that Linux makes (`TCP_MIN_SND_MSS`, 48), each with headers of its own. It costs memory only where it is needed.
+const IN_HAND: usize = 384 << 10;
 /// How long a full socket that takes nothing is waited for before a flush gives up what it has left.
 const FULL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a wait for room looks whether the engine is to end.
@@ -38,7 +41,7 @@ pub(super) struct SendBatch {
 impl SendBatch {
     pub(super) fn new(lane: usize) -> io::Result<Self> {
         Ok(Self {
-            buffer: vec![0; CAPACITY],
+            buffer: vec![0; CAPACITY + IN_HAND],
             used: 0,
             transmits: Vec::with_capacity(MAX_MESSAGES),
             peers: Vec::with_capacity(MAX_MESSAGES),
@@ -50,7 +53,7 @@ impl SendBatch {
 
     /// Room for a datagram of up to `len` bytes; `None`: flush first.
     pub(super) fn space(&mut self, len: usize) -> Option<&mut [u8]> {
-        self.buffer.get_mut(self.used..self.used + len)
+        self.buffer[..CAPACITY].get_mut(self.used..self.used + len)
     }
 
     /// Room for a datagram of up to `len` bytes, where need be by sending what the socket takes at once; `None`: it is full.
@@ -59,6 +62,19 @@ impl SendBatch {
             self.offer(device);
         }
         self.space(len)
+    }
+
+    /// The same for what is in hand already, and would be lost: there is more room for it.
+    pub(super) fn make_room_in_hand(&mut self, device: &Device, len: usize) -> Option<&mut [u8]> {
+        if self.used + len > CAPACITY {
+            self.offer(device);
+        }
+        self.buffer.get_mut(self.used..self.used + len)
+    }
+
+    /// Whether all of what a device gives at once finds room, whatever the socket takes meanwhile.
+    pub(super) fn has_room_for_a_read(&self) -> bool {
+        self.used <= CAPACITY / 2
     }
 
     /// Takes the datagram of `len` bytes that was put into [`SendBatch::space`].

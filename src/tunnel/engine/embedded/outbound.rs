@@ -79,6 +79,10 @@ impl Outbound {
     fn read(&mut self, one: bool) -> io::Result<Turn> {
         let device = Arc::clone(&self.device);
         let mut turn = Turn::default();
+        // What is read is in hand, and a full socket is not waited for with a peer in hand, too.
+        if !self.out.has_room_for_a_read() && !self.send_all() {
+            return Ok(Turn { blocked: true, ..turn });
+        }
         self.batch.limit_to_one(one);
         self.batch_is_open = false;
         match device.tuns[self.lane].read(&mut self.batch) {
@@ -272,7 +276,7 @@ fn encrypt(
         device.counters.add(Event::DropNotEncrypted, 1);
         return 0;
     };
-    let Some(space) = out.make_room(device, packet.len() + message::DATA_OVERHEAD) else {
+    let Some(space) = out.make_room_in_hand(device, packet.len() + message::DATA_OVERHEAD) else {
         device.counters.udp_send_error(&io::Error::from_raw_os_error(libc::EAGAIN), 1);
         return 0;
     };
